@@ -1,0 +1,59 @@
+# Needs Python 3.11+ and make; everything else goes into .venv by hash (.ci/set_up.py).
+# Another Python: make PYTHON=python3.12 test. Options for pytest: make test PYTEST='tests/schemas -x'.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+ifeq ($(strip $(PYTHON)),)
+override PYTHON := python3
+endif
+BIN := .venv/bin
+PYTEST ?=
+PACKAGES := schemas runtime ingest pipelines sql
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check test-all soak bench lock clean namespace
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: ## make or refresh .venv from requirements.lock (every target below does it by itself)
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+		echo "trajlake set-up: $(PYTHON) not found; install Python 3.11 or newer, or name one: make PYTHON=..." >&2; exit 3; }
+	@$(PYTHON) .ci/set_up.py
+
+demo: setup ## the main job: a killed agent, settled, shipped, compacted, queried (ARGS='--dir D')
+	@$(BIN)/trajlake demo $(ARGS)
+
+test: setup ## the tests that run in six minutes on two cores
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(PYTEST)
+
+check: setup namespace ## lint, format, strict types, import arrows, tidy sizes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python tests/house/tidy.py
+	$(BIN)/lint-imports
+	$(BIN)/mypy -p trajlake
+
+# Links, not copies: a new file is seen without installing anything again.
+namespace:
+	@mkdir -p build/namespace/trajlake
+	@for p in $(PACKAGES); do ln -sfn ../../../$$p build/namespace/trajlake/$$p; done
+
+test-all: setup ## the longer proofs, which 'make test' leaves out
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m long --timeout 1500 $(PYTEST)
+
+soak: setup ## runs for a set time (SOAK_MINUTES, default set by each soak)
+	$(BIN)/python -m pytest -q -m soak --timeout 0 -s $(PYTEST)
+
+bench: setup ## the bars, both sides measured; one group: make bench ONLY=journal
+	$(BIN)/python tests/benchmarks/run.py $(ONLY)
+
+lock: setup ## write requirements.lock from pyproject.toml (needs uv)
+	@{ sed -n '/^#/p' requirements.lock; uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-package trajlake --quiet -o -; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean: ## remove what the targets made, .venv too
+	rm -rf .venv build dist *.egg-info bench-results trajlake-demo .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Foreign trajectory formats become events; the shipper; stores behind the runtime's protocols."""

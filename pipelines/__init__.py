@@ -1,0 +1,1 @@
+"""Landing becomes Delta tables; content store, maintenance, curation, queries."""

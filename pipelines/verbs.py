@@ -1,0 +1,7 @@
+"""The verbs that `pipelines` owns: name -> (target, one-line summary). Data only; see the head of `runtime/cli.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERBS: Final[dict[str, tuple[str, str]]] = {}

@@ -1,0 +1,87 @@
+"""What every test shares: where the tree is, real input, and the parts of the machine that some tests need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def under_ci() -> bool:
+    """Under `.ci/run` a missing browser or JDK is a failure, elsewhere a skip by name."""
+    return os.environ.get("TRAJLAKE_CI") == "1"
+
+
+def absent(what: str) -> None:
+    """Skip the running test, or fail it under `.ci/run`, because the machine lacks `what`."""
+    if under_ci():
+        pytest.fail(f"{what}, which .ci/run should have installed", pytrace=False)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The root of the tree under test."""
+    return PROJECT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real recorded sessions beside the project; tests that want them are skipped on a machine without."""
+    path = PROJECT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip("no ../shared/data beside the project: real recorded sessions are not part of it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if found is None:
+        absent("no Chromium on this machine")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """Path of a Java runtime."""
+    found = shutil.which("java")
+    if found is None:
+        absent("no Java runtime on this machine")
+    return str(found)
+
+
+class Command:
+    """Runs `trajlake` as a user does: a process of its own, no stdin, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(
+        self, *arguments: str, env: dict[str, str] | None = None, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRAJLAKE_")}
+        return subprocess.run(
+            [sys.executable, "-m", "trajlake.runtime", *arguments],
+            cwd=self.folder,
+            env=inherited | (env or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+
+@pytest.fixture
+def trajlake(tmp_path: Path) -> Command:
+    """The command line, run in an empty folder: `trajlake("config", "--json").stdout`."""
+    return Command(tmp_path)
