@@ -47,7 +47,7 @@ trajlake.toml, the environment and flags, the later one wins ('trajlake config' 
 """
 
 # typer carries its own click, whose usage error has no public name; one public class leads to it.
-UsageError: Final = typer.BadParameter.__mro__[1]
+UsageError: Final[type[BaseException]] = typer.BadParameter.__mro__[1]
 
 
 class Verb(NamedTuple):
