@@ -19,7 +19,7 @@ import types
 import typing
 from collections.abc import Callable, Hashable
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -187,8 +187,7 @@ def _restored(ref: BlobRef, get: Callable[[str], bytes]) -> Json:
 
 def _offload_struct(struct: Any, blobs: list[Blob]) -> Any:
     changes: dict[str, Any] = {}
-    cls: Hashable = type(struct)
-    for name, how in _plan(cls):
+    for name, how in _plan(cast(Hashable, type(struct))):
         value = getattr(struct, name)
         if value is None or value is msgspec.UNSET:
             continue

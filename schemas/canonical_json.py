@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -18,7 +18,7 @@ from .errors import InvalidValue
 from .limits import SAFE_INTEGER_MAX
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
-_text_decoder: Final = msgspec.json.Decoder()
+_PLAIN: Final[tuple[type[Any], ...]] = (str, int, float, dict, list)
 
 
 def canonical(tree: Any) -> bytes:
@@ -146,9 +146,8 @@ def _prepare_array(tree: Any) -> Any:
 
 def _prepare_other(tree: Any) -> Any:
     # Subclasses are written as the plain value they extend; what is no JSON at all is refused.
-    plain: Callable[[Any], Any]
-    for plain in (str, int, float, dict, list):
-        if isinstance(tree, plain):  # type: ignore[arg-type]
+    for plain in _PLAIN:
+        if isinstance(tree, plain):
             return _prepare(plain(tree))
     raise InvalidValue(f"canonical JSON: a {type(tree).__name__} is no JSON value; tag it with to_tree first")
 
