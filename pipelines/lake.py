@@ -1,0 +1,193 @@
+"""A lake on disk: where things stand, which snapshot is the newest, which files a snapshot names."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from deltalake import DeltaTable, Schema
+
+from trajlake.schemas.columns import Table
+from trajlake.schemas.tables import LEDGERS, PARTITION_BY, SNAPSHOT_TABLES, TABLES
+
+from .arrow_schema import arrow_schema, partition_columns, stats_columns
+from .durable_files import make_directory, sync_all
+from .lake_errors import LakeDamaged, LakeError, LakeMissing
+from .snapshot import STATE_DIRECTORY, Snapshot, put_snapshot, read_snapshot, snapshot_numbers
+
+
+class DataFile(NamedTuple):
+    """A Parquet file that a snapshot names. `path` is absolute, `relative` below the table (percent-encoded values).
+
+    `minimum` and `maximum` hold the columns with statistics; `rows` their count.
+    """
+
+    path: str
+    relative: str
+    size: int
+    rows: int
+    partition: dict[str, str]
+    minimum: dict[str, Any]
+    maximum: dict[str, Any]
+
+
+class Lake:
+    """One lake. Cheap to open; holds no handle. Methods may be called from any thread."""
+
+    def __init__(self, path: str) -> None:
+        self.url = path
+
+    @classmethod
+    def open(cls, url: str | Path, *, create: bool = False, partition_by: tuple[str, ...] | None = None) -> Lake:
+        """Open the lake at `url` (a local path or file:// URL).
+
+        `create` makes it with every table empty and snapshot 0, where there is none; `partition_by` is then its
+        partition columns (default tenant, started_on, model). Raises `LakeMissing` where there is none.
+        """
+        lake = cls(local_path(url, "lake"))
+        if not snapshot_numbers(lake.url):
+            if not create:
+                raise LakeMissing(f"{lake.url}: no lake there; name another --lake, or run 'trajlake compact' into it")
+            _create(lake, partition_by or PARTITION_BY)
+        return lake
+
+    def path(self, *parts: str) -> str:
+        return os.path.join(self.url, *parts)
+
+    def snapshot_numbers(self) -> list[int]:
+        return snapshot_numbers(self.url)
+
+    def snapshot(self, number: int) -> Snapshot:
+        """Return snapshot `number`; `LakeMissing` if there is none of that number."""
+        numbers = self.snapshot_numbers()
+        if number not in numbers:
+            shown = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            raise LakeMissing(f"{self.url}: no snapshot {number} (there are {shown})")
+        return read_snapshot(self.url, number)
+
+    def newest(self) -> Snapshot:
+        """Return the newest snapshot: never part of a run that is under way."""
+        numbers = self.snapshot_numbers()
+        if not numbers:
+            raise LakeMissing(f"{self.url}: no snapshot there; run 'trajlake compact' into it")
+        return read_snapshot(self.url, numbers[-1])
+
+    def handle(self, table: str, version: int | None = None) -> DeltaTable:
+        """Return a Delta handle of `table`, newest or at `version`; `LakeDamaged` if it cannot be loaded."""
+        try:
+            return DeltaTable(self.path(table), version=version)
+        except Exception as error:
+            raise LakeDamaged(f"{self.path(table)}: cannot load version {version}: {_first_line(error)}") from error
+
+    def files(self, snapshot: Snapshot, table: str) -> list[DataFile]:
+        """Return the files that `snapshot` names for a snapshot table, by path."""
+        version = snapshot.tables.get(table)
+        if version is None:
+            if table in SNAPSHOT_TABLES:
+                return []
+            raise LakeError(f"{table}: no snapshot table; one of {', '.join(SNAPSHOT_TABLES)}")
+        return files_of(self.handle(table, version), self.path(table))
+
+    def ledger_files(self, name: str) -> list[str]:
+        """Return the absolute paths of a ledger's files at its newest version."""
+        return [file.path for file in files_of(self.handle(name), self.path(name))]
+
+
+def files_of(handle: DeltaTable, directory: str) -> list[DataFile]:
+    """Return the live files of a loaded handle, by path."""
+    rows = _action_rows(handle)
+    files = []
+    for row in rows:
+        relative = unquote(row["path"])
+        files.append(
+            DataFile(
+                path=os.path.join(directory, relative),
+                relative=relative,
+                size=row["size_bytes"],
+                rows=row["num_records"] or 0,
+                partition={k[10:]: _partition_text(v) for k, v in row.items() if k.startswith("partition.")},
+                minimum={k[4:]: v for k, v in row.items() if k.startswith("min.")},
+                maximum={k[4:]: v for k, v in row.items() if k.startswith("max.")},
+            )
+        )
+    return sorted(files, key=lambda file: file.relative)
+
+
+def _action_rows(handle: DeltaTable) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    rows: list[dict[str, Any]] = pa.table(handle.get_add_actions(flatten=True)).to_pylist()
+    return rows
+
+
+def _partition_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def local_path(url: str | Path, what: str) -> str:
+    """Return the absolute local path of `url`; `LakeError` for a scheme that is not supported here yet."""
+    text = str(url)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return os.path.abspath(unquote(parts.path))
+    if "://" in text:
+        raise LakeError(f"{text}: a {what} on {parts.scheme}:// is not supported yet; give a local path")
+    return os.path.abspath(text)
+
+
+def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
+    """Make every table, empty, and put snapshot 0. Two processes may do it at once; one snapshot 0 results."""
+    unknown = set(partition_by) - set(TABLES["events"].column_names)
+    if unknown or "tenant" not in partition_by:
+        raise LakeError(f"partition columns {', '.join(partition_by)}: must be columns of events and include tenant")
+    if os.path.isdir(lake.url) and os.listdir(lake.url) and not os.path.isdir(lake.path(STATE_DIRECTORY)):
+        raise LakeError(f"{lake.url}: not empty and no lake; name an empty or missing directory")
+    for name in ("snapshots", "runs", "staging"):
+        make_directory(lake.path(STATE_DIRECTORY, name))
+    from .commit import mend_torn_commits
+
+    for table in (*SNAPSHOT_TABLES.values(), *LEDGERS):
+        mend_torn_commits(lake.path(table.name), -1)
+        create_table(lake, table, partition_by)
+    put_snapshot(
+        lake.url,
+        Snapshot(
+            snapshot=0,
+            run="0-init",
+            kind="init",
+            created_at=now_text(),
+            partition_by=partition_by,
+            tables={name: lake.handle(name).version() for name in SNAPSHOT_TABLES},
+        ),
+    )
+
+
+def create_table(lake: Lake, table: Table, partition_by: tuple[str, ...]) -> None:
+    """Make one empty table (reader 1, writer 2) and make it durable; nothing happens where it exists."""
+    directory = lake.path(table.name)
+    if not DeltaTable.is_deltatable(directory):
+        try:
+            DeltaTable.create(
+                directory,
+                Schema.from_arrow(arrow_schema(table)),
+                mode="ignore",
+                partition_by=list(partition_columns(table, partition_by)),
+                configuration={"delta.dataSkippingStatsColumns": ",".join(stats_columns(table, partition_by))},
+            )
+        except Exception:
+            if not DeltaTable.is_deltatable(directory):
+                raise
+    os.chmod(directory, 0o700)
+    sync_all([os.path.join(directory, "_delta_log", f"{0:020d}.json")], lake.url)
+
+
+def now_text() -> str:
+    """Return the time as ISO 8601 text in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:300]
