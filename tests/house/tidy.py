@@ -18,23 +18,25 @@ FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
 NAMES_BANNED: Final = frozenset({"utils", "util", "helpers", "helper", "common", "core", "base", "manager", "misc"})
 TEXT_SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".lock", ".sql", ".sh", ".cfg", ".yaml", ".yml", ""})
+FOLDERS: Final = ("schemas", "runtime", "ingest", "pipelines", "sql", "notebooks", "tests")
 GENERATED: Final = frozenset({"LICENSE"})
 
-MACHINE_PATH: Final = re.compile(r"/work/(main|plan|shared)\b|/(home|Users)/(?!(me|you|user|agent)\b)[a-z]\w*/|/root/\.")
+MACHINE_PATH: Final = re.compile(
+    r"/work/(main|plan|shared)\b|/(home|Users)/(?!(me|you|user|agent)\b)[a-z]\w*/|/root/\."
+)
 REGISTRY: Final = re.compile(
     r"pypi\.org|pythonhosted\.org|registry\.npmjs|artifactory|devpi|--(extra-)?index-url|--find-links|--trusted-host"
 )
 
 
 def tree_files(project: Path) -> list[Path]:
-    """Return the project's own files: tracked ones and new ones that git does not ignore."""
-    listing = subprocess.run(
-        ["git", "-C", str(project), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        capture_output=True,
-        check=True,
-    )
-    names = {name for name in listing.stdout.decode().split("\0") if name}
-    return sorted(path for name in names if (path := project / name).is_file())
+    """Return the project's own files: tracked ones and new ones that git does not ignore; all, without git."""
+    listing = ["git", "-C", str(project), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        names = subprocess.run(listing, capture_output=True, check=True).stdout.decode().split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        names = [str(path.relative_to(project)) for folder in FOLDERS for path in (project / folder).rglob("*.*")]
+    return sorted(path for name in set(names) if name and (path := project / name).is_file())
 
 
 def findings(project: Path, files: list[Path]) -> Iterator[str]:
@@ -66,7 +68,7 @@ def leaks(where: Path, text: str) -> Iterator[str]:
 def names(where: Path) -> Iterator[str]:
     """Yield the module, or folder, whose name says nothing."""
     for part in (*where.parts[:-1], where.stem):
-        if part.lstrip("_") in NAMES_BANNED and part != "_base":
+        if part in NAMES_BANNED:
             yield f"{where}: '{part}' is no concept; name what it holds"
 
 
@@ -75,7 +77,12 @@ def sizes(where: Path, text: str) -> Iterator[str]:
     lines = text.count("\n")
     if lines > FILE_LINES_MAX:
         yield f"{where}: {lines} lines, at most {FILE_LINES_MAX}; move its second concept to a file of its own"
-    for node in ast.walk(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        yield f"{where}:{error.lineno}: no Python {sys.version_info[0]}.{sys.version_info[1]}: {error.msg}"
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
