@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERBS: Final[dict[str, tuple[str, str]]] = {}
+VERBS: Final[dict[str, tuple[str, str]]] = {
+    "sql": ("trajlake.pipelines.cli_sql:sql", "ask a lake in SQL, once, from a file, or in a shell"),
+    "verify": ("trajlake.pipelines.cli_verify:verify", "check the hash chain of a lake"),
+}
