@@ -27,9 +27,9 @@ def verify(
     else:
         for result in results:
             tail = f"  {result.note}" if result.note else ""
-            shown = f"{result.count} findings" if result.count else result.verdict
+            shown = f"{result.found} findings" if result.found else result.verdict
             sys.stdout.write(f"{result.rule:<16} {shown}{tail}\n")
             for one in result.violations:
                 where = f"{one.tenant} {ascii(one.trajectory_id)} at {one.sequence_number}"
                 sys.stdout.write(f"    {where}: {one.detail}\n")
-    return EXIT_FINDINGS if any(result.count for result in results) else EXIT_DONE
+    return EXIT_FINDINGS if any(result.found for result in results) else EXIT_DONE

@@ -27,11 +27,11 @@ class Violation(NamedTuple):
 
 
 class RuleResult(NamedTuple):
-    """What one rule found. `count` is exact; `violations` holds the first of them, in order."""
+    """What one rule found. `found` is their exact number; `violations` holds the first of them, in order."""
 
     rule: str
     verdict: Verdict
-    count: int
+    found: int
     violations: list[Violation]
     note: str = ""
 

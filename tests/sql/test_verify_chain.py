@@ -35,7 +35,7 @@ def filled(**head: object) -> duckdb.DuckDBPyConnection:
 def found(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[str, int]]]:
     """Rule -> (trajectory, sequence number) of its violations, rules without any left out."""
     results: list[RuleResult] = verify_connection(connection)
-    return {r.rule: [(v.trajectory_id, v.sequence_number) for v in r.violations] for r in results if r.count}
+    return {r.rule: [(v.trajectory_id, v.sequence_number) for v in r.violations] for r in results if r.found}
 
 
 def test_a_lake_as_written_passes_every_rule() -> None:
