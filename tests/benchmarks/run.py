@@ -1,4 +1,4 @@
-"""Runs benchmark groups: `python tests/benchmarks/run.py [GROUP...]`. Prints a table, writes bench-results/<group>.json.
+"""Runs benchmark groups: `run.py [GROUP...]`. Prints a table, writes bench-results/<group>.json.
 
 A group is every `bench_<group>.py` and `bench_<group>_*.py` beside this file; each has `rows()`, which yields `Row`s.
 Exit 1 when a bar is missed, 2 for an unknown group.
