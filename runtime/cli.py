@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import signal
 import sys
 import traceback
@@ -164,9 +165,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the status a shell expects of the signal.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    verb = next((word for word in given if not word.startswith("-")), "trajlake")
+    verb = "trajlake"
     try:
-        code = invoke(given)
+        verbs = installed_verbs()
+        verb = verb_named(given, verbs)
+        code = invoke(verbs, given)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -178,10 +181,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(error, verb)
 
 
-def invoke(arguments: list[str]) -> int:
+def verb_named(arguments: Sequence[str], verbs: Mapping[str, Verb]) -> str:
+    """Return the name of the verb that the arguments call, for the messages about it."""
+    words = [word for word in arguments if not word.startswith("-")]
+    two_words = " ".join(words[:2])
+    return two_words if two_words in verbs else (words[0] if words else "trajlake")
+
+
+def invoke(verbs: Mapping[str, Verb], arguments: list[str]) -> int:
     """Run the verb; usage errors become one line that names where help is."""
     try:
-        with root_command(installed_verbs()).make_context("trajlake", arguments) as context:
+        with root_command(verbs).make_context("trajlake", arguments) as context:
             result = context.command.invoke(context)
     except typer.Exit as stop:
         return stop.exit_code
@@ -198,8 +208,17 @@ def usage_error(error: Any) -> int:
         print(error.ctx.get_help())
         return EXIT_REFUSED
     path = error.ctx.command_path if error.ctx is not None else "trajlake"
-    print(f"trajlake: {one_line(error.format_message()).rstrip('.')}; see '{path} --help'", file=sys.stderr)
+    print(f"trajlake: {one_line(with_value(error)).rstrip('.')}; see '{path} --help'", file=sys.stderr)
     return EXIT_REFUSED
+
+
+def with_value(error: Any) -> str:
+    """Return a usage error's text; the value that did not fit, which typer leaves out, stands in it."""
+    text = str(error.format_message())
+    if not hasattr(error.__cause__, "errors"):
+        return text
+    value = str(error.__cause__.errors()[0].get("input"))[:80]
+    return text.replace("Invalid value for", f"Invalid value {value!r} for", 1)
 
 
 def report(error: Exception, verb: str) -> int:
@@ -214,9 +233,13 @@ def report(error: Exception, verb: str) -> int:
 def reader_gone() -> int:
     """Return 141 (128 + SIGPIPE) if nobody reads stdout any more, else 0: then some other pipe broke."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit; give it a place to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    return 0
+        stdout = sys.stdout.fileno()
+        poll = select.poll()
+        poll.register(stdout, 0)  # errors and hang-ups are reported unasked
+    except (AttributeError, OSError):  # no poll on Windows, no descriptor under a test's capture
+        return 0
+    if not poll.poll(0):
+        return 0
+    # The interpreter flushes stdout once more at exit; give it a place to go.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return 128 + signal.SIGPIPE
