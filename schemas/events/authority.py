@@ -28,12 +28,16 @@ class AuthorityEnded(Payload, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Authorized(Payload, frozen=True, kw_only=True, omit_defaults=True):
-    """The decision on one action, before its intent. `budget_left` holds the limited units only."""
+    """The decision on one action, before its intent. `budget_left` holds the limited units only.
+
+    `step` as in the intent, where the caller named one: a denied call has no intent, yet counts in keys.
+    """
 
     action_id: str
     tool: str
     decision: Decision
     arguments_hash: str
+    step: str = ""
     policy_version: str = ""
     reason: str = ""
     budget_left: Amounts = msgspec.field(default_factory=dict)

@@ -1,0 +1,78 @@
+"""State: the fold of canonical events into `state.intent` and `state.execution`."""
+
+from __future__ import annotations
+
+from .budget import Budget
+from .fold import FOLDS, NOT_FOLDED, Folder, RolledBackPast, fold, state_bytes, state_from, state_hash
+from .inherit import inherit, up_by_one
+from .parts import from_parts, parts
+from .records import (
+    Action,
+    Approval,
+    Assumption,
+    Authority,
+    BranchedFrom,
+    Checkpoint,
+    Constraint,
+    ContextState,
+    Ended,
+    ExecutionState,
+    Goal,
+    InForce,
+    IntentState,
+    Obligation,
+    Observation,
+    Plan,
+    Started,
+    State,
+    Switch,
+    Tenure,
+    Var,
+    initial,
+)
+from .stages import TABLE, Facts, Stage, decide, facts, in_doubt, stage
+
+__all__ = [
+    "FOLDS",
+    "NOT_FOLDED",
+    "TABLE",
+    "Action",
+    "Approval",
+    "Assumption",
+    "Authority",
+    "BranchedFrom",
+    "Budget",
+    "Checkpoint",
+    "Constraint",
+    "ContextState",
+    "Ended",
+    "ExecutionState",
+    "Facts",
+    "Folder",
+    "Goal",
+    "InForce",
+    "IntentState",
+    "Obligation",
+    "Observation",
+    "Plan",
+    "RolledBackPast",
+    "Stage",
+    "Started",
+    "State",
+    "Switch",
+    "Tenure",
+    "Var",
+    "decide",
+    "facts",
+    "fold",
+    "from_parts",
+    "in_doubt",
+    "inherit",
+    "initial",
+    "parts",
+    "stage",
+    "state_bytes",
+    "state_from",
+    "state_hash",
+    "up_by_one",
+]
