@@ -51,5 +51,12 @@ def find(name: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
+def forget(cls: type) -> None:
+    """Undo every `register` of `cls`; one that was never registered is left alone."""
+    _name_of_class.pop(cls, None)
+    for name in [name for name, known in _class_of_name.items() if known is cls]:
+        del _class_of_name[name]
+
+
 def _plain_name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"

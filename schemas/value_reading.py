@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -124,12 +124,18 @@ def _exception(content: Any) -> BaseException:
     cls: type[BaseException] = _class(name, "an exception")
     if not issubclass(cls, BaseException):
         raise Refused(f"{name} is no exception any more")
-    values = read(arguments)
+    return make_exception(cls, read(arguments))
+
+
+def make_exception(cls: type[BaseException], arguments: Sequence[Any]) -> BaseException:
+    """Return an exception of `cls` with these `args`. A class of the user's own is made without its `__init__`.
+
+    (It may take other arguments than it keeps.)
+    """
     if cls.__module__ == "builtins":
-        return cls(*values)
-    # A class of the user's own may take other arguments than it keeps: its __init__ is not run.
-    error = cls.__new__(cls, *values)
-    error.args = tuple(values)
+        return cls(*arguments)
+    error = cls.__new__(cls, *arguments)
+    error.args = tuple(arguments)
     return error
 
 

@@ -22,7 +22,7 @@ import msgspec
 from .errors import InvalidValue
 from .limits import SAFE_INTEGER_MAX, VALUE_DEPTH_MAX
 from .value_classes import name_of, register
-from .value_reading import Unrecorded, read
+from .value_reading import Unrecorded, make_exception, read
 from .value_tags import WRITE, Refused, is_odd_text, write_float, write_integer, write_text
 
 __all__ = ["Unrecorded", "plain_text", "register", "tag_tree", "to_tree", "to_tree_lossy", "from_tree"]
@@ -123,18 +123,22 @@ class _Writer:
             return self._too_deep(value)
         changed: dict[str, Any] | None = None
         key: Any = None
+        plain_keys = True
         try:
             for key, item in value.items():
                 if type(key) is not str or is_odd_text(key):
-                    return self._pairs(value, depth)
+                    plain_keys = False
+                    break
                 written = self.write(item, depth)
                 if written is not item or (self.escape and key[:1] == "$"):
                     if changed is None:
                         changed = {}
                     changed[key] = written
         except Refused as refused:
-            refused.path.append(f".{key}" if str(key).isidentifier() else f"[{key!r}]")
+            refused.path.append(_step(key))
             raise
+        if not plain_keys:
+            return self._pairs(value, depth)
         if changed is None:
             return value
         return {self._key(key): changed.get(key, item) for key, item in value.items()}
@@ -143,7 +147,16 @@ class _Writer:
         return f"${key}" if self.escape and key[:1] == "$" else key
 
     def _pairs(self, value: dict[Any, Any], depth: int) -> Json:
-        return {"$dict": self._list([[key, item] for key, item in value.items()], depth + 1)}
+        if depth + 2 > VALUE_DEPTH_MAX:
+            return self._too_deep(value)
+        pairs: list[Json] = []
+        for key, item in value.items():
+            try:
+                pairs.append([self.write(key, depth + 2), self.write(item, depth + 2)])
+            except Refused as refused:
+                refused.path.append(_step(key))
+                raise
+        return {"$dict": pairs}
 
     def _list(self, value: list[Any], depth: int) -> Json:
         if depth > VALUE_DEPTH_MAX:
@@ -193,12 +206,13 @@ class _Writer:
         return {"$enum": [_found_name(kind), value.name]}
 
     def _exception(self, value: BaseException, kind: type, depth: int) -> Json:
-        try:
-            message = str(value)
-        except Exception as error:  # noqa: BLE001 - a user's __str__ may raise anything
-            raise Refused(f"the text of a {_type_name(kind)} raises {type(error).__name__}") from None
-        arguments = self._list(list(value.args), depth + 3)
-        return {"$exception": [_found_name(kind), arguments, self.write(message, depth + 2)]}
+        name, message = _found_name(kind), _message(value)
+        # Built-in OSErrors keep the file name beside their args; __reduce__ has both.
+        given = value.__reduce__()[1] if isinstance(value, OSError) and kind.__module__ == "builtins" else value.args
+        if _message(make_exception(kind, given)) != message:
+            raise Refused(f"the message of a {_type_name(kind)} depends on more than its arguments")
+        arguments = self._list(list(given), depth + 3)
+        return {"$exception": [name, arguments, self.write(message, depth + 2)]}
 
     def _too_deep(self, value: object) -> Json:
         if self.lossy:
@@ -212,6 +226,17 @@ class _Writer:
         except Exception:  # noqa: BLE001 - a user's __repr__ may raise anything; a result still settles
             text = f"<{type(value).__name__}: its repr raises>"
         return {"$repr": [_type_name(type(value)), write_text(text)["$str"]]}
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:  # noqa: BLE001 - a user's __str__ may raise anything
+        raise Refused(f"the text of a {_type_name(type(error))} raises {type(raised).__name__}") from None
+
+
+def _step(key: object) -> str:
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
 def _fields_of(value: Any, names: Iterable[str]) -> dict[str, Any]:

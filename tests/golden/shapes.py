@@ -36,3 +36,23 @@ class Declined(Exception):
     def __init__(self, order_id: str, code: int) -> None:
         super().__init__(f"order {order_id} declined with {code}")
         self.order_id = order_id
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Located(Exception):
+    """Its message comes from an attribute that `args` does not hold."""
+
+    def __init__(self, place: str, line: int) -> None:
+        super().__init__(place)
+        self.line = line
+
+    def __str__(self) -> str:
+        return f"line {self.line}"
