@@ -17,20 +17,23 @@ from typing import Final
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
+from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns
+from trajlake.pipelines.durable_files import make_directory, sync_all
+from trajlake.pipelines.lake import Lake, create_table
+from trajlake.pipelines.lake_errors import LakeDamaged, RunLost
+from trajlake.pipelines.snapshot import RunFile, Snapshot, put_run, put_snapshot, read_run
 from trajlake.schemas.tables import SNAPSHOT_TABLES
-
-from .arrow_schema import arrow_schema, partition_columns
-from .durable_files import make_directory, sync_all
-from .lake import Lake, create_table
-from .lake_errors import LakeDamaged, RunLost
-from .snapshot import RunFile, Snapshot, put_run, put_snapshot, read_run
 
 APPLICATION: Final = "trajlake"
 RUN_KEY: Final = "trajlake_run"
 LOG: Final = "_delta_log"
 
 Step = Callable[[str], None]
-"""Told the name of each step as it is reached; tests kill the process inside it."""
+"""Told the name of each step once it is done; tests kill the process inside it."""
+
+
+def no_step(_: str) -> None:
+    """Steps that nobody wants to hear of."""
 
 
 def transaction_of(handle: DeltaTable) -> int:
@@ -78,7 +81,7 @@ def add_new_columns(lake: Lake, snapshot: Snapshot) -> dict[str, list[str]]:
     return added
 
 
-def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = lambda name: None) -> Snapshot:
+def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = no_step) -> Snapshot:
     """Commit `run` on `handle` (of `head_handle`) and return snapshot `run.number`.
 
     The data files of the run must be written. Raises `RunLost` if another run has the number: nothing of this one
@@ -94,7 +97,7 @@ def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = lambda
     failure: Exception | None = None
     try:
         _commit(handle, "events", run)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # An error is not a loss: a hook may fail after a commit that stands. Only the log knows.
         failure = error
     step("events committed")
@@ -119,7 +122,7 @@ def winner(lake: Lake, number: int) -> str | None:
     raise LakeDamaged(f"{lake.path('events')}: no commit names run {number}; its log was cleaned too far")
 
 
-def finish_half_done(lake: Lake, step: Step = lambda name: None) -> Snapshot | None:
+def finish_half_done(lake: Lake, step: Step = no_step) -> Snapshot | None:
     """Finish the run that is in `events` but has no snapshot; None where there is none.
 
     Commit files above the newest snapshot that power loss left empty or torn are removed first.
@@ -137,8 +140,8 @@ def finish_half_done(lake: Lake, step: Step = lambda name: None) -> Snapshot | N
     return finish(lake, read_run(lake.url, name_of_run), step)
 
 
-def finish(lake: Lake, run: RunFile, step: Step = lambda name: None) -> Snapshot:
-    """Commit the tables after `events` from the run file, sync the logs, put the snapshot; safe to run twice at once."""
+def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
+    """Commit the other tables from the run file, sync the logs, put the snapshot; may run twice at once."""
     for name in SNAPSHOT_TABLES:
         if name != "events":
             _follow(lake, name, run)

@@ -1,4 +1,4 @@
-"""Files of a lake on a local disk: put whole and only if absent, synced, listed. Never half a file under a final name."""
+"""Files of a lake on a local disk: put whole and only if absent, synced. Never half a file under a final name."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +10,12 @@ from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable, Schema
 
+from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns, stats_columns
+from trajlake.pipelines.durable_files import make_directory, sync_all
+from trajlake.pipelines.lake_errors import LakeDamaged, LakeError, LakeMissing
+from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot, put_snapshot, read_snapshot, snapshot_numbers
 from trajlake.schemas.columns import Table
 from trajlake.schemas.tables import LEDGERS, PARTITION_BY, SNAPSHOT_TABLES, TABLES
-
-from .arrow_schema import arrow_schema, partition_columns, stats_columns
-from .durable_files import make_directory, sync_all
-from .lake_errors import LakeDamaged, LakeError, LakeMissing
-from .snapshot import STATE_DIRECTORY, Snapshot, put_snapshot, read_snapshot, snapshot_numbers
 
 
 class DataFile(NamedTuple):
@@ -124,7 +123,7 @@ def _action_rows(handle: DeltaTable) -> list[dict[str, Any]]:
 
 
 def _partition_text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
 def local_path(url: str | Path, what: str) -> str:
@@ -147,7 +146,7 @@ def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
         raise LakeError(f"{lake.url}: not empty and no lake; name an empty or missing directory")
     for name in ("snapshots", "runs", "staging"):
         make_directory(lake.path(STATE_DIRECTORY, name))
-    from .commit import mend_torn_commits
+    from trajlake.pipelines.commit import mend_torn_commits
 
     for table in (*SNAPSHOT_TABLES.values(), *LEDGERS):
         mend_torn_commits(lake.path(table.name), -1)
@@ -186,7 +185,7 @@ def create_table(lake: Lake, table: Table, partition_by: tuple[str, ...]) -> Non
 
 def now_text() -> str:
     """Return the time as ISO 8601 text in UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _first_line(error: BaseException) -> str:

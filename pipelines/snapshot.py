@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from .durable_files import put_if_absent
-from .lake_errors import LakeDamaged, LakeNewer
+from trajlake.pipelines.durable_files import put_if_absent
+from trajlake.pipelines.lake_errors import LakeDamaged, LakeNewer
 
 FORMAT: Final = 1
 STATE_DIRECTORY: Final = "_trajlake"

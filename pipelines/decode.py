@@ -1,0 +1,203 @@
+"""One sealed segment as columns: the header fields by numpy strides, the payloads as views into the file's bytes.
+
+No Python statement runs per frame but the hash of each commitment, which no library here computes in bulk.
+The segment's checksum covers every byte before its SEAL, so that single frames need no CRC of their own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from trajlake.pipelines.partitions import model_partition
+from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE, TrajectoryInfo, decode_info, header_at, payload_at
+from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.runtime.segment_format import (
+    TRAILER_SIZE,
+    Seal,
+    SegmentHeader,
+    decode_header,
+    read_seal,
+    seal_start,
+)
+from trajlake.schemas.events import NAME_OF_CODE
+from trajlake.schemas.versions import CURRENT_SCHEMA_VERSION
+
+_HEADER_DTYPE: Final = np.dtype(
+    {
+        "names": [name for name, _, _ in HEADER_FIELDS],
+        "formats": [kind.replace("S", "V") for _, kind, _ in HEADER_FIELDS],
+        "offsets": [offset for _, _, offset in HEADER_FIELDS],
+        "itemsize": HEADER_SIZE,
+    }
+)
+_TYPE_NAMES: Final = pl.DataFrame(
+    {"type_code": list(NAME_OF_CODE), "event_type": list(NAME_OF_CODE.values())},
+    schema={"type_code": pl.UInt16, "event_type": pl.String},
+)
+_INLINE_VIEW_MAX: Final = 12
+
+
+class SegmentNewer(Exception):
+    """The segment holds event types or schema versions of a newer trajlake: it waits until this one is upgraded."""
+
+
+class SealedSegment(NamedTuple):
+    """A whole sealed segment whose bytes were checked."""
+
+    data: bytes
+    header: SegmentHeader
+    seal: Seal
+    infos: list[TrajectoryInfo]
+
+
+def open_sealed(path: str) -> SealedSegment:
+    """Read and check a sealed segment. Raises `SegmentCorrupt` with the reason, `SegmentNewer`, or `OSError`."""
+    with open(path, "rb") as file:
+        data = file.read()
+    header = decode_header(data, path)
+    start = seal_start(data[-TRAILER_SIZE:], len(data))
+    seal = read_seal(memoryview(data)[start:], header.epoch) if start is not None else None
+    if start is None or seal is None:
+        raise SegmentCorrupt(f"{path}: ends without a SEAL that is valid", path=path)
+    computed = crc32(memoryview(data)[:start])
+    if computed != seal.checksum:
+        raise SegmentCorrupt(
+            f"{path}: checksum mismatch (stored {seal.checksum:#010x}, computed {computed:#010x})", path=path
+        )
+    if seal.first_lsn != header.first_lsn:
+        raise SegmentCorrupt(f"{path}: header begins at lsn {header.first_lsn}, SEAL at {seal.first_lsn}", path=path)
+    infos = [_info(data, header, offset, seal.key(n), path) for n, offset in enumerate(seal.info_offsets)]
+    return SealedSegment(data, header, seal, infos)
+
+
+def _info(data: bytes, header: SegmentHeader, offset: int, key: bytes, path: str) -> TrajectoryInfo:
+    found = header_at(data, offset, header.epoch)
+    payload = payload_at(data, offset, found) if found is not None else None
+    if payload is None:
+        raise SegmentCorrupt(f"{path}: no TRAJECTORY frame at byte {offset}", path=path)
+    return decode_info(payload, key, path)
+
+
+def event_columns(segment: SealedSegment, path: str) -> pl.DataFrame:
+    """Return the events of a segment as the columns of the table `events`, in lsn order, plus nothing else.
+
+    `payload` points into the segment's bytes: the frame is cheap to filter and must be written or copied to
+    outlive them. Raises `SegmentCorrupt` for payloads that are not UTF-8, `SegmentNewer` for unknown types.
+    """
+    headers = _headers(segment, path)
+    payload_starts = np.frombuffer(segment.seal.offsets, "<u8").astype(np.int64) + HEADER_SIZE
+    lengths = headers["payload_length"].astype(np.int64)
+    if len(lengths) and int((payload_starts + lengths).max()) > segment.seal.seal_offset:
+        raise SegmentCorrupt(f"{path}: a frame reaches into the SEAL", path=path)
+    salts = _hex_column(headers["salt"])
+    hashes = _hex_column(headers["hash"])
+    texts = _text_views(segment.data, payload_starts, lengths, path)
+    frame = pl.DataFrame(
+        {
+            "sequence_number": np.ascontiguousarray(headers["sequence_number"]),
+            "type_code": np.ascontiguousarray(headers["type_code"]),
+            "schema_version": headers["schema_version"].astype(np.int32),
+            "fencing_token": np.ascontiguousarray(headers["fencing_token"]),
+            "turn": np.ascontiguousarray(headers["turn"]),
+            "recorded_at": pl.Series(np.ascontiguousarray(headers["recorded_at"])).cast(pl.Datetime("us", "UTC")),
+            "payload": texts,
+            "salt": salts,
+            "commitment": _commitments(segment.data, salts, payload_starts, lengths),
+            "cryptographic_hash": hashes,
+            "lsn": np.ascontiguousarray(headers["lsn"]),
+            "ordinal": np.frombuffer(segment.seal.ordinals, "<u4"),
+        }
+    )
+    return _named(frame, segment)
+
+
+def _headers(segment: SealedSegment, path: str) -> np.ndarray[Any, Any]:
+    """Gather the 128 bytes before each payload into one structured array, and check what the SEAL promises."""
+    offsets = np.frombuffer(segment.seal.offsets, "<u8")
+    words = np.frombuffer(segment.data, "<u8", count=len(segment.data) // 8)
+    gathered = words[(offsets // 8).astype(np.int64)[:, None] + np.arange(HEADER_SIZE // 8)]
+    headers = np.ascontiguousarray(gathered).view(np.uint8).reshape(-1).view(_HEADER_DTYPE)
+    expected = segment.seal.first_lsn + np.arange(len(headers))
+    if not np.array_equal(headers["lsn"], expected) or np.any(headers["epoch"] != segment.header.epoch):
+        raise SegmentCorrupt(f"{path}: its SEAL names frames that are not its own", path=path)
+    known = np.isin(headers["type_code"], np.array(list(NAME_OF_CODE), dtype=np.uint16))
+    if not known.all() or np.any(headers["schema_version"] > CURRENT_SCHEMA_VERSION):
+        raise SegmentNewer(f"{path}: holds events of a newer trajlake: upgrade, then compact again")
+    return headers
+
+
+def _named(frame: pl.DataFrame, segment: SealedSegment) -> pl.DataFrame:
+    infos = segment.infos
+    named = pl.DataFrame(
+        {
+            "tenant": [info.tenant for info in infos],
+            "trajectory_id": [info.trajectory_id for info in infos],
+            "started_on": [dt.date.fromisoformat(info.started_on) for info in infos],
+            "model": [model_partition(info.model, info.model_version) for info in infos],
+        },
+        schema={"tenant": pl.String, "trajectory_id": pl.String, "started_on": pl.Date, "model": pl.String},
+    )
+    owners = named[frame["ordinal"]]
+    types = frame.select("type_code").join(_TYPE_NAMES, on="type_code", how="left", maintain_order="left")
+    return frame.drop("ordinal", "type_code").with_columns(
+        owners["tenant"],
+        owners["trajectory_id"],
+        types["event_type"],
+        pl.lit(segment.header.writer).alias("writer"),
+        owners["started_on"],
+        owners["model"],
+    )
+
+
+def _hex_column(digests: np.ndarray[Any, Any]) -> pl.Series:
+    """Return fixed-size byte strings as a column of lower-case hex text, by one call over all of them."""
+    width = digests.dtype.itemsize * 2
+    text = np.ascontiguousarray(digests).tobytes().hex().encode()
+    offsets = np.arange(0, len(text) + 1, width, dtype=np.int64)
+    array = pa.Array.from_buffers(
+        pa.large_string(), len(digests), [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text)]
+    )
+    return pl.Series(values=pl.from_arrow(array))
+
+
+def _text_views(data: bytes, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], path: str) -> pl.Series:
+    """Return the texts at `starts` without copying them: an Arrow view array over the segment's own bytes."""
+    source = np.frombuffer(data, np.uint8)
+    views = np.zeros((len(starts), 4), dtype="<i4")
+    views[:, 0] = lengths
+    # The SEAL follows the last payload, so that 12 bytes are always there.
+    head = source[starts[:, None] + np.arange(_INLINE_VIEW_MAX)]
+    short = lengths <= _INLINE_VIEW_MAX
+    head = np.where(short[:, None] & (np.arange(_INLINE_VIEW_MAX) >= lengths[:, None]), 0, head).astype(np.uint8)
+    inline = np.ascontiguousarray(head).view("<i4").reshape(-1, 3)
+    views[:, 1] = inline[:, 0]
+    views[:, 2] = np.where(short, inline[:, 1], 0)
+    views[:, 3] = np.where(short, inline[:, 2], starts)
+    array = pa.Array.from_buffers(
+        pa.binary_view(), len(starts), [None, pa.py_buffer(views.tobytes()), pa.py_buffer(data)]
+    )
+    try:
+        return pl.Series(values=pl.from_arrow(array)).cast(pl.String, strict=True)
+    except pl.exceptions.PolarsError:
+        raise SegmentCorrupt(f"{path}: a payload is not UTF-8", path=path) from None
+
+
+def _commitments(
+    data: bytes, salts: pl.Series, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
+) -> pl.Series:
+    """Return sha256(hex salt LF payload) of every frame as hex."""
+    view = memoryview(data)
+    spans: Sequence[tuple[int, int]] = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
+    digests = [
+        sha256(b"%b\n%b" % (salt.encode(), view[start:end])).digest()
+        for salt, (start, end) in zip(salts.to_list(), spans, strict=True)
+    ]
+    return _hex_column(np.frombuffer(b"".join(digests), dtype="V32"))
