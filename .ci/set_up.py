@@ -74,10 +74,10 @@ def set_up():
         say("installing the packages of requirements.lock (about a minute)")
         # The lock is complete, so nothing is resolved; byte code is written when first imported.
         pip("--require-hashes", "--no-deps", "--no-compile", "--only-binary=:all:", "-r", LOCK)
+    write_stamp([wanted_lock])
     # setuptools comes from the lock, so nothing is fetched to build the link to this tree.
     pip("--no-deps", "--no-build-isolation", "--editable", PROJECT)
-    with open(STAMP, "w") as stamp:
-        stamp.write(wanted_lock + "\n" + wanted_project + "\n")
+    write_stamp([wanted_lock, wanted_project])
     return 0
 
 
@@ -87,6 +87,11 @@ def read_stamp():
             return stamp.read().splitlines()
     except OSError:
         return []
+
+
+def write_stamp(lines):
+    with open(STAMP, "w") as stamp:
+        stamp.write("\n".join(lines) + "\n")
 
 
 def digest(name):

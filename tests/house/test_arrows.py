@@ -11,8 +11,11 @@ import pytest
 
 LAYERS = ("schemas", "runtime", "ingest", "pipelines")
 """From the ground up: a layer may import itself and what stands before it."""
-OUTSIDE_WORLD = {"os", "time", "random", "secrets", "uuid", "socket", "tempfile", "shutil", "io"}
+OUTSIDE_WORLD = {"time", "random", "secrets", "uuid", "socket", "tempfile", "shutil", "io"}
 """Modules that reach the disk, the clock or chance; `runtime/env.py` is the one door to them."""
+OS_PURE = {"path", "fspath", "PathLike", "sep", "strerror"}
+"""What of `os` only works on texts; `os.path.exists` and its like are found by their own names."""
+OS_PATH_ASKS = {"exists", "isfile", "isdir", "getsize", "getmtime", "realpath", "lexists", "islink"}
 OUTSIDE_WORLD_DOORS = ("env.py", "settings.py", "cli", "__main__", "models/")
 """Paths under `runtime/`, by prefix: the door itself, the command line, and the adapters that speak to a network."""
 HEAVY = {
@@ -87,6 +90,16 @@ def test_schemas_and_runtime_import_the_standard_library_and_msgspec_only(layer:
     ] == []
 
 
+def test_the_folders_are_imported_through_the_namespace_only() -> None:
+    # From the project's root they are importable under their bare names too, as second copies.
+    assert [
+        f"{path}:{line}: {module}"
+        for path in sources(*LAYERS, "tests")
+        for line, module in imports(path)
+        if top(module) in LAYERS
+    ] == []
+
+
 def test_the_runtime_meets_disk_clock_and_chance_through_env_only() -> None:
     paths = [
         path for path in sources("runtime") if not str(path.relative_to("runtime")).startswith(OUTSIDE_WORLD_DOORS)
@@ -95,17 +108,22 @@ def test_the_runtime_meets_disk_clock_and_chance_through_env_only() -> None:
     assert [
         f"{path}:{line}: {module}" for path in paths for line, module in imports(path) if module in OUTSIDE_WORLD
     ] == []
-    assert [f"{path}:{line}: open()" for path in paths for line in calls_of_open(path)] == []
+    assert [f"{path}:{line}" for path in paths for line in system_calls(path)] == []
 
 
-def calls_of_open(path: Path) -> list[int]:
-    """Return the lines that call the builtin `open`."""
-    nodes = ast.walk(ast.parse((PROJECT / path).read_text()))
-    return [
-        node.lineno
-        for node in nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
-    ]
+def system_calls(path: Path) -> list[str]:
+    """Return `line: name` wherever a file calls the builtin `open` or reaches the system through `os`."""
+    found = []
+    for node in ast.walk(ast.parse((PROJECT / path).read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "open":
+            found.append(f"{node.lineno}: open")
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            if (text.startswith("os.") and text.split(".")[1] not in OS_PURE) or (
+                text.startswith("os.path.") and node.attr in OS_PATH_ASKS
+            ):
+                found.append(f"{node.lineno}: {text}")
+    return found
 
 
 def test_command_files_import_heavy_packages_inside_functions_only() -> None:
