@@ -8,10 +8,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+SETTINGS_OF_THE_SHELL = ("CONFIG", "JOURNAL", "LANDING", "LAKE", "TENANT", "DEBUG")
+
+# What a developer has set for their own work must not steer a test, or a test their data.
+for _name in SETTINGS_OF_THE_SHELL:
+    os.environ.pop(f"TRAJLAKE_{_name}", None)
+
+# The same examples every time, so that a red run can be run again; TRAJLAKE_RANDOM=1 looks for new ones.
+hypothesis.settings.register_profile(
+    "trajlake",
+    derandomize=os.environ.get("TRAJLAKE_RANDOM") != "1",
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("trajlake")
 
 
 def under_ci() -> bool:
