@@ -23,17 +23,20 @@ from trajlake.schemas.events import (
     encode_payload,
 )
 
-CODES = """TaskStarted 1 LeaseAcquired 2 LeaseReleased 3 Resumed 4 ResumeRefused 5 RolledBack 6 CancelRequested 7
+CODES = """
+TaskStarted 1 LeaseAcquired 2 LeaseReleased 3 Resumed 4 ResumeRefused 5 RolledBack 6 CancelRequested 7
 TaskEnded 8 Branched 9 GoalRevised 16 ConstraintAccepted 17 ConstraintWithdrawn 18 AssumptionCommitted 19
 AssumptionRetracted 20 ObligationOpened 21 ObligationDischarged 22 PlanCommitted 23 ObservationCached 24
 ObservationInvalidated 25 MessageAdded 32 ContextBuilt 33 ModelReplied 34 Compacted 35 InputRead 36 VarSet 37
 AuthorityAcquired 48 AuthorityEnded 49 Authorized 50 ApprovalRequested 51 ApprovalResolved 52 BudgetRevised 53
 ToolIntent 64 ToolResult 65 ToolSettled 66 LateResult 67 CheckpointSaved 80 DriftDetected 81 RewardAssigned 96
-Annotated 97 SourceKept 112""".split()
+Annotated 97 SourceKept 112
+"""
 
 
 def test_every_type_keeps_its_code_for_good() -> None:
-    assert dict(zip(CODES[::2], map(int, CODES[1::2]), strict=True)) == CODE_OF_NAME
+    words = CODES.split()
+    assert dict(zip(words[::2], map(int, words[1::2]), strict=True)) == CODE_OF_NAME
     assert {code: name for name, code in CODE_OF_NAME.items()} == NAME_OF_CODE
 
 

@@ -79,9 +79,9 @@ def test_an_ancestors_action_is_named_from_each_level_of_branching() -> None:
     assert parse_action_id("^3:57.1") == (3, 57, 1)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.", ".1", "01.0", "1.00", "-1.0", "1.0 ", "^:1.0", "9223372036854775808.0"])
+@pytest.mark.parametrize("text", ["", "1", "1.", ".1", "01.0", "1.00", "-1.0", "1.0 ", "^:1.0", f"{2**63}.0"])
 def test_what_is_no_action_id_is_refused(text: str) -> None:
-    with pytest.raises(InvalidId, match="expected SEQUENCE.INDEX"):
+    with pytest.raises(InvalidId, match=r"expected SEQUENCE\.INDEX"):
         parse_action_id(text)
 
 

@@ -262,7 +262,7 @@ def test_an_exception_whose_message_needs_more_than_its_arguments_is_refused() -
     error = shapes.Declined("A", 5)
     assert same(through_json(error), error)
     error = shapes.Located("A", 5)
-    with pytest.raises(InvalidValue, match="depends on more than its arguments|text of a .* raises"):
+    with pytest.raises(InvalidValue, match="text of a .*Located raises AttributeError"):
         to_tree(error)
     assert to_tree_lossy(error)[1]
 
@@ -306,7 +306,7 @@ def test_equal_sets_have_equal_bytes_under_every_hash_seed() -> None:
     outputs = set()
     for seed in ("0", "1", "42"):
         run = subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=False
         )
         assert run.returncode == 0, run.stderr
         outputs.add(run.stdout)
