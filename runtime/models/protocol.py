@@ -19,7 +19,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
-    schema: Mapping[str, Any] = {"type": "object", "properties": {}}
+    schema: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

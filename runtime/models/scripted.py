@@ -30,7 +30,7 @@ class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     calls: Sequence[ScriptedCall | tuple[str, Mapping[str, Any] | str]] = ()
     fails_before: int = 0
-    usage: Mapping[str, Any] = {"prompt_tokens": 10, "completion_tokens": 5}
+    usage: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5})
 
 
 Reply = ScriptedReply | str | Sequence[ScriptedCall | tuple[str, Mapping[str, Any] | str]]
