@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..env import REAL_ENV
+from trajlake.runtime.env import REAL_ENV
+
 from .protocol import Delta, ModelError
 
 BODY_MAX: Final = 64 * 1024 * 1024
