@@ -31,7 +31,7 @@ check: setup namespace ## lint, format, strict types, import arrows, tidy sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/house/tidy.py
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy -p trajlake
 
 # Links, not copies: a new file is seen without installing anything again.

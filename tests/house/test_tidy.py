@@ -44,6 +44,12 @@ def test_a_machine_path_or_a_registry_is_found(tmp_path: Path, text: str) -> Non
     assert len(write(tmp_path, "notes.md", f"a\nsee {text}\n")) == 1
 
 
+def test_without_git_the_same_files_are_found(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_git = tidy.tree_files(project)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tidy.tree_files(project) == with_git
+
+
 def test_the_tree_is_tidy(project: Path) -> None:
     assert list(tidy.findings(project, tidy.tree_files(project))) == []
 

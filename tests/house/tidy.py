@@ -18,7 +18,7 @@ FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
 NAMES_BANNED: Final = frozenset({"utils", "util", "helpers", "helper", "common", "core", "base", "manager", "misc"})
 TEXT_SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".lock", ".sql", ".sh", ".cfg", ".yaml", ".yml", ""})
-FOLDERS: Final = ("schemas", "runtime", "ingest", "pipelines", "sql", "notebooks", "tests")
+MADE_BY_TARGETS: Final = frozenset({"build", "dist", "bench-results", "trajlake-demo", "__pycache__"})
 GENERATED: Final = frozenset({"LICENSE"})
 
 MACHINE_PATH: Final = re.compile(
@@ -35,8 +35,20 @@ def tree_files(project: Path) -> list[Path]:
     try:
         names = subprocess.run(listing, capture_output=True, check=True).stdout.decode().split("\0")
     except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(project)) for folder in FOLDERS for path in (project / folder).rglob("*.*")]
+        names = [
+            str(path.relative_to(project)) for path in project.rglob("*") if not is_made(path.relative_to(project))
+        ]
     return sorted(path for name in set(names) if name and (path := project / name).is_file())
+
+
+def is_made(path: Path) -> bool:
+    """Whether a path is something that targets and tools made: what .gitignore names, and hidden folders but .ci."""
+    return any(
+        part in MADE_BY_TARGETS
+        or part.endswith(".egg-info")
+        or (part.startswith(".") and part not in (".ci", ".gitignore"))
+        for part in path.parts
+    )
 
 
 def findings(project: Path, files: list[Path]) -> Iterator[str]:
