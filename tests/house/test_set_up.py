@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +50,18 @@ def test_help_lists_every_target_and_needs_no_set_up(project: Path) -> None:
     done = subprocess.run(["make", "-C", str(project), "help"], capture_output=True, text=True, check=True)
     for target in ("demo", "test", "check", "test-all", "soak", "bench", "clean"):
         assert f"make {target} " in done.stdout
+
+
+def test_the_lock_satisfies_what_pyproject_asks_for(project: Path) -> None:
+    asked = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    lines = [*asked["dependencies"], *(line for extra in asked["optional-dependencies"].values() for line in extra)]
+    wanted = [Requirement(line) for line in lines if not line.startswith("trajlake")]
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", (project / "requirements.lock").read_text(), re.MULTILINE))
+    assert len(wanted) > 15
+    assert [str(need) for need in wanted if locked.get(need.name) not in need.specifier] == [], "run 'make lock'"
+
+
+def test_the_environment_that_runs_the_tests_is_the_locked_one(project: Path) -> None:
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", (project / "requirements.lock").read_text(), re.MULTILINE))
+    names = ("msgspec", "typer", "pyarrow", "polars", "duckdb", "deltalake", "apache-beam", "pytest")
+    assert {name: version(name) for name in names} == {name: locked[name] for name in names}
