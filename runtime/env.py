@@ -1,0 +1,253 @@
+"""The one door to disk, clock, randomness and process facts. Nothing else in `runtime/` calls `os` or `time`.
+
+Tests pass an implementation of their own that loses what was not synced (`tests/support/faulty_env.py`).
+Paths are plain strings. Every method may raise `OSError`; callers decide what that means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+
+
+class FileFacts(NamedTuple):
+    """What `Env.stat` tells: size in bytes, mtime in µs UTC, inode, whether it is a folder."""
+
+    size_bytes: int
+    modified_at_us: int
+    inode: int
+    is_folder: bool
+
+
+class Env:
+    """The real machine. Methods are safe to call from any thread.
+
+    `one_call_barrier=False` makes `pwrite_durably` a pwrite followed by fdatasync, for file systems
+    (or kernels) whose RWF_DSYNC is not trusted.
+    """
+
+    def __init__(self, *, one_call_barrier: bool = True) -> None:
+        self._dsync = os.RWF_DSYNC if one_call_barrier and hasattr(os, "RWF_DSYNC") else 0
+        self.one_call_barrier = self._dsync != 0
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        """Return a descriptor (closed on exec). `exclusive` refuses an existing file with FileExistsError."""
+        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        if create:
+            flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
+        return os.open(path, flags, FILE_MODE)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes at `offset`; fewer only at the end of the file."""
+        parts: list[bytes] = []
+        while size > 0:
+            part = os.pread(fd, size, offset)
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+            offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at `offset` and return the bytes written, which may be fewer. Nothing is durable yet."""
+        return os.pwrite(fd, data, offset)
+
+    def pwrite_durably(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at `offset`; on return the bytes counted are durable. Meant for blocks already written once."""
+        if self._dsync:
+            return os.pwritev(fd, (data,), offset, self._dsync)
+        count = os.pwrite(fd, data, offset)
+        self.fdatasync(fd)
+        return count
+
+    def fdatasync(self, fd: int) -> None:
+        """Make all bytes of the file, and its size, durable. A failure is final: never call it again in hope."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    # -- names -------------------------------------------------------------------------------------------------
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace `target` by `source` atomically; durable after `fsync_dir` of the folder."""
+        os.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; FileExistsError if `target` exists (so one of two racing makers wins)."""
+        os.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, FOLDER_MODE)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def stat(self, path: str) -> FileFacts:
+        """Return the facts of a file or folder; FileNotFoundError if there is none."""
+        found = os.stat(path)
+        return FileFacts(found.st_size, found.st_mtime_ns // 1000, found.st_ino, (found.st_mode & 0o170000) == 0o040000)
+
+    def touch(self, path: str) -> None:
+        """Set the mtime of an existing file to now."""
+        os.utime(path)
+
+    def absolute(self, path: str | os.PathLike[str]) -> str:
+        """Return the path from the file system's root on, as a string."""
+        return os.path.abspath(os.fspath(path))
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    # -- locks -------------------------------------------------------------------------------------------------
+
+    def flock(self, fd: int, *, exclusive: bool, wait: bool = False) -> bool:
+        """Take the advisory lock of an open file; False if somebody else holds it and `wait` is not set."""
+        how = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        try:
+            fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    # -- clock, randomness, process ----------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Return µs since 1970 UTC. It may step: never order by it."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        """Return seconds of a clock that never steps back."""
+        return time.monotonic()
+
+    def boottime_us(self) -> int:
+        """Return µs since boot, time asleep included."""
+        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return time.clock_gettime_ns(clock) // 1000
+
+    def boot_id(self) -> bytes:
+        """Return 16 bytes that change with every boot; zeros where the system tells none."""
+        with contextlib.suppress(OSError, ValueError):
+            return uuid.UUID(Path(_BOOT_ID_PATH).read_text(encoding="ascii").strip()).bytes
+        return bytes(16)
+
+    def random_bytes(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def host(self) -> str:
+        return socket.gethostname()
+
+    def after_fork_in_child(self, callback: Callable[[], None]) -> None:
+        """Have `callback` run in every child that `os.fork` makes from now on; it cannot be taken back."""
+        os.register_at_fork(after_in_child=callback)
+
+
+REAL_ENV: Final = Env()
+
+
+def read_file(env: Env, path: str) -> bytes:
+    """Return all bytes of a file."""
+    fd = env.open(path)
+    try:
+        return env.pread(fd, env.size(fd), 0)
+    finally:
+        env.close(fd)
+
+
+def write_fully(env: Env, fd: int, data: bytes, offset: int = 0) -> None:
+    """Write all of `data` at `offset`, or raise OSError: a short count is an error here."""
+    count = env.pwrite(fd, data, offset)
+    if count != len(data):
+        raise OSError(f"short write: {count} of {len(data)} bytes at {offset}")
+
+
+def write_atomically(env: Env, path: str, data: bytes) -> None:
+    """Replace `path` by `data`: on return it is durable; after a crash the old or the new file is there, whole."""
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{env.random_bytes(8).hex()}.tmp"
+    _write_new(env, temporary, data)
+    env.rename(temporary, path)
+    env.fsync_dir(folder)
+
+
+def create_atomically(env: Env, path: str, data: bytes) -> bool:
+    """Create `path` with `data`, durably; False (and nothing changed) if the name exists."""
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{env.random_bytes(8).hex()}.tmp"
+    _write_new(env, temporary, data)
+    try:
+        env.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        env.unlink(temporary)
+    env.fsync_dir(folder)
+    return True
+
+
+def _write_new(env: Env, path: str, data: bytes) -> None:
+    fd = env.open(path, write=True, create=True, exclusive=True)
+    try:
+        write_fully(env, fd, data)
+        env.fdatasync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            env.unlink(path)
+        raise
+    finally:
+        env.close(fd)
+
+
+def make_folder(env: Env, path: str) -> None:
+    """Make a folder and its missing parents, each name durable on return; an existing one is left as it is."""
+    missing: list[str] = []
+    while path:
+        try:
+            env.stat(path)
+            break
+        except FileNotFoundError:
+            missing.append(path)
+            path = path.rpartition("/")[0]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            env.mkdir(folder)
+        env.fsync_dir(folder.rpartition("/")[0] or "/")

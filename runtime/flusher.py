@@ -1,0 +1,183 @@
+"""The one thread that writes: it drives `GroupCommit` over a `SegmentChain`. Callers only queue and wait.
+
+Why a thread of its own: Python delivers signals to the main thread between any two bytecodes, so a caller that
+wrote for others could be stopped with their events half-way.
+"""
+
+from __future__ import annotations
+
+import threading
+from _thread import allocate_lock
+from typing import Any
+
+from .env import Env
+from .group_commit import FAILED, WAITING, Append, GroupCommit
+from .journal_errors import JournalClosed, JournalError, JournalFailed, again
+from .segment_chain import SegmentChain
+from .stats import Stats
+from .ticket import wake
+
+
+class Flusher:
+    """Owns the lock of the state machine. Methods may be called from any thread unless they say otherwise."""
+
+    def __init__(self, env: Env, commit: GroupCommit, chain: SegmentChain, stats: Stats) -> None:
+        self._env = env
+        self._monotonic = env.monotonic
+        self._commit = commit
+        self._chain = chain
+        self._stats = stats
+        self._lock = threading.Lock()
+        self._bell = allocate_lock()
+        self._bell.acquire()
+        self._asleep = False
+        self._room_waiters: list[Any] = []
+        self._seal_asked = False
+        self._thread: threading.Thread | None = None
+        self._closed: JournalClosed | None = None
+
+    def start(self, name: str) -> None:
+        """Start the thread. It is a daemon so that `close` at exit (atexit) runs before it is stopped."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, append: Append) -> None:
+        """Queue an append. Raises `JournalClosed` or `JournalFailed`, and then nothing was queued."""
+        now = self._monotonic()
+        with self._lock:
+            ended = self._closed or self._commit.error
+            if ended is not None:
+                raise again(ended)
+            # Ring first: an interrupt behind the bell costs one idle look, one before it would cost the wake-up.
+            if self._asleep and not append.lazy:
+                self._ring()
+            if self._commit.offer(append, now) and self._asleep:
+                self._ring()
+
+    def register(self, append: Append, waiter: Any) -> bool:
+        """Have `waiter` (a locked lock, or a future) woken when the append ends; False if it has already."""
+        with self._lock:
+            if append.state != WAITING:
+                return False
+            if append.waiters is None:
+                append.waiters = [waiter]
+            else:
+                append.waiters.append(waiter)
+            if append.lazy and self._commit.hurry(append, self._monotonic()) and self._asleep:
+                self._ring()
+            return True
+
+    def wait_for_room(self, waiter: Any) -> bool:
+        """Have `waiter` (as in `register`) woken when the queue has shrunk; False if there is room now."""
+        with self._lock:
+            if not self._commit.is_full or self._closed is not None or self._commit.error is not None:
+                return False
+            self._commit.queue_full_count += 1
+            self._room_waiters.append(waiter)
+            return True
+
+    def ask_seal(self) -> None:
+        """Have the active segment sealed after the batches before it."""
+        with self._lock:
+            self._seal_asked = True
+            if self._asleep:
+                self._ring()
+
+    def close(self) -> None:
+        """Write what waits, seal, and end the thread. Later calls of `submit` raise. May be called twice."""
+        with self._lock:
+            self._closed = self._closed or JournalClosed("the journal is closed: open it again to append")
+            self._commit.closing = True
+            if self._asleep:
+                self._ring()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def disown(self) -> None:
+        """In a forked child: the thread is the parent's. Take new locks, fail what waits, touch no file."""
+        self._lock = threading.Lock()
+        self._thread = None
+        self._closed = JournalClosed(
+            "the journal belongs to the parent process: open it in the child, or start children with"
+            " multiprocessing's 'spawn' method"
+        )
+        self._commit.fail(self._closed)
+        self._chain.disown()
+
+    # -- the thread --------------------------------------------------------------------------------------------
+
+    def _ring(self) -> None:
+        self._asleep = False
+        self._bell.release()
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+            self._chain.close()
+        except JournalError as error:
+            self._end(error)
+        except BaseException as error:
+            self._end(JournalFailed(f"the flusher thread stopped: {error!r}; start a new process to recover"))
+            raise
+        finally:
+            self._chain.abandon()
+
+    def _step(self) -> bool:
+        """Do what is due, or sleep until something is. False when closed and all is written."""
+        now = self._monotonic()
+        with self._lock:
+            batch = self._commit.take(now)
+            seal, self._seal_asked = self._seal_asked and not batch, self._seal_asked and bool(batch)
+            if not batch and not seal:
+                seal_due = self._chain.seal_due_at()
+                seal = seal_due is not None and now >= seal_due
+                if not seal:
+                    if self._commit.closing:
+                        return False
+                    due = self._commit.due_at()
+                    self._asleep = True
+        if batch:
+            self._write(batch, now)
+        elif seal:
+            self._chain.seal()
+        else:
+            self._sleep(now, due, seal_due)
+        return True
+
+    def _sleep(self, now: float, due: float | None, seal_due: float | None) -> None:
+        until = min((at for at in (due, seal_due) if at is not None), default=None)
+        if self._bell.acquire(timeout=-1 if until is None else max(0.0, until - now)):
+            return
+        with self._lock:
+            self._asleep = False
+            # Somebody may have rung between the timeout and the lock: the bell must hang silent again.
+            self._bell.acquire(blocking=False)
+
+    def _write(self, batch: list[Append], taken_at: float) -> None:
+        groups = [append.group for append in batch if append.group is not None]
+        self._chain.write_batch(groups)
+        written_at = self._monotonic()
+        events = sum(len(group.frames) for group in groups)
+        with self._lock:
+            done = self._commit.finish()
+            room: list[Any] = []
+            if not self._commit.is_full:
+                room, self._room_waiters = self._room_waiters, room
+        wake(done)
+        if room:
+            wake([_carrier(room)])
+        self._stats.batch(events, written_at - taken_at, self._monotonic() - written_at)
+
+    def _end(self, error: JournalError) -> None:
+        with self._lock:
+            lost = self._commit.fail(error)
+            room, self._room_waiters = self._room_waiters, []
+        wake([*lost, _carrier(room)])
+
+
+def _carrier(waiters: list[Any]) -> Append:
+    carrier = Append.__new__(Append)
+    carrier.waiters = waiters
+    carrier.state = FAILED
+    return carrier

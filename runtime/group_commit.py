@@ -1,0 +1,155 @@
+"""Group commit as a state machine: what waits, what makes the next batch, what is durable. No thread, disk or clock.
+
+The driver (`flusher.py`, or a test) calls every method under one lock of its own and passes the time in.
+
+States of an append: waiting -> in flight -> durable, or failed. One batch is in flight at a time; all that
+arrives meanwhile is the next one. Nothing leaves `waiting` but into a batch, in order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from .journal_errors import JournalError
+from .segment import Group
+from .writer_options import WriterOptions
+
+WAITING = 0
+DURABLE = 1
+FAILED = 2
+
+
+class Append:
+    """One append on its way to the disk. `state` changes once, under the driver's lock."""
+
+    __slots__ = ("error", "first_lsn", "group", "lazy", "state", "waiters")
+
+    def __init__(self, group: Group, lazy: bool) -> None:
+        self.group: Group | None = group
+        self.lazy = lazy
+        self.state = WAITING
+        self.first_lsn = -1
+        self.error: JournalError | None = None
+        self.waiters: list[Any] | None = None
+
+
+class GroupCommit:
+    """See the module. `queue_full_count` counts callers that found the queue full."""
+
+    def __init__(self, options: WriterOptions, next_lsn: int) -> None:
+        self._options = options
+        self._delay = options.commit_delay_max_ms / 1000
+        self._lazy_delay = options.lazy_delay_max_ms / 1000
+        self._waiting: deque[Append] = deque()
+        self._in_flight: list[Append] = []
+        self._deadline = 0.0
+        self._events = 0
+        self._bytes = 0
+        self.next_lsn = next_lsn
+        self.durable_lsn = next_lsn - 1
+        self.error: JournalError | None = None
+        self.closing = False
+        self.queue_full_count = 0
+        self.batch_count = 0
+
+    @property
+    def waiting_events(self) -> int:
+        return self._events
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def is_full(self) -> bool:
+        """True while callers should wait before they append."""
+        return self._events >= self._options.queue_events_max or self._bytes >= self._options.queue_size_max_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting and not self._in_flight
+
+    def offer(self, append: Append, now: float) -> bool:
+        """Queue an append; True if the driver should look again now, because its next batch became due earlier.
+
+        A signal may interrupt this between any two lines, in the main thread: the append itself comes last.
+        """
+        due = now + (self._lazy_delay if append.lazy else self._delay)
+        wake = not self._waiting or due < self._deadline
+        if wake:
+            self._deadline = due
+        assert append.group is not None
+        self._events += len(append.group.frames)
+        self._bytes += append.group.size
+        if self._events >= self._options.batch_events_max:
+            self._deadline = min(self._deadline, now)
+            wake = True
+        self._waiting.append(append)
+        return wake
+
+    def hurry(self, append: Append, now: float) -> bool:
+        """Somebody waits for this lazy append now; True if the driver should look again."""
+        if not append.lazy or append.state != WAITING:
+            return False
+        append.lazy = False
+        due = now + self._delay
+        if due < self._deadline:
+            self._deadline = due
+            return True
+        return False
+
+    def due_at(self) -> float | None:
+        """Return when the next batch is to be taken; None while nothing waits."""
+        return self._deadline if self._waiting else None
+
+    def take(self, now: float) -> list[Append]:
+        """Return the next batch if one is due (or the journal is closing), else an empty list."""
+        assert not self._in_flight, "one barrier at a time"
+        if not self._waiting or (now < self._deadline and not self.closing):
+            return []
+        batch: list[Append] = []
+        events = size = 0
+        while self._waiting:
+            group = self._waiting[0].group
+            assert group is not None
+            events += len(group.frames)
+            size += group.size
+            if batch and (events > self._options.batch_events_max or size > self._options.batch_size_max_bytes):
+                break
+            append = self._waiting.popleft()
+            append.first_lsn = self.next_lsn
+            self.next_lsn += len(group.frames)
+            self._events -= len(group.frames)
+            self._bytes -= group.size
+            batch.append(append)
+        if not self._waiting:
+            # An interrupted `offer` may have counted what it never queued.
+            self._events = self._bytes = 0
+        else:
+            self._deadline = now
+        self._in_flight = batch
+        self.batch_count += 1
+        return batch
+
+    def finish(self) -> list[Append]:
+        """The batch in flight is durable. Returns its appends, for the driver to wake who waits."""
+        batch, self._in_flight = self._in_flight, []
+        self.durable_lsn = self.next_lsn - 1
+        for append in batch:
+            append.group = None
+            append.state = DURABLE
+        return batch
+
+    def fail(self, error: JournalError) -> list[Append]:
+        """The journal is at its end: everything in flight or waiting has an unknown outcome. Returns all of it."""
+        self.error = error
+        lost = self._in_flight + list(self._waiting)
+        self._in_flight = []
+        self._waiting.clear()
+        self._events = self._bytes = 0
+        for append in lost:
+            append.error = error
+            append.group = None
+            append.state = FAILED
+        return lost

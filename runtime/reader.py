@@ -1,0 +1,245 @@
+"""Reading journals: one segment, a writer's segments in a row, one trajectory, one lsn. Nothing here writes.
+
+Readers may run beside a live writer, in any process. They hand out every valid frame; `SegmentScan.proved` and
+`durable_prefix` say which of them are durable for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple
+
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.ids import trajectory_key
+
+from .env import Env, read_file
+from .frame import HEADER_SIZE as FRAME_HEADER_SIZE
+from .frame import FrameHeader, TrajectoryInfo, decode_info, frame_size, header_at, payload_at, to_event
+from .journal_errors import SegmentCorrupt
+from .segment_format import (
+    BLOCK_SIZE,
+    SUFFIX,
+    TRAILER_SIZE,
+    Seal,
+    SegmentHeader,
+    decode_header,
+    read_seal,
+    seal_start,
+)
+from .segment_scan import SegmentScan, scan_segment
+
+
+class SegmentFile(NamedTuple):
+    """A segment as its name, header and SEAL describe it; its frames were not read. `last_lsn` is None unsealed."""
+
+    path: str
+    number: int
+    header: SegmentHeader
+    size_bytes: int
+    seal: Seal | None
+
+    @property
+    def first_lsn(self) -> int:
+        return self.header.first_lsn
+
+    @property
+    def last_lsn(self) -> int | None:
+        return self.seal.last_lsn if self.seal else None
+
+    @property
+    def is_sealed(self) -> bool:
+        """True for a segment that is sealed and cut to length: its bytes never change again, it can be shipped."""
+        return self.seal is not None
+
+
+def read_segment(env: Env, path: str) -> SegmentScan:
+    """Return all valid frames of a segment and how it ends. Raises `SegmentCorrupt` without a valid header.
+
+    `corrupt` is said only if a second look sees the same: a reader beside a live writer may have read the
+    place before, and what lies behind it after, a barrier went by.
+    """
+    scan = scan_segment(read_file(env, path), path)
+    if scan.end == "corrupt":
+        scan = scan_segment(read_file(env, path), path)
+    return scan
+
+
+def durable_prefix(env: Env, path: str) -> SegmentScan:
+    """Return a scan cut to the frames that are durable for certain, for those who copy an active segment elsewhere."""
+    scan = read_segment(env, path)
+    scan.offsets = scan.offsets[: scan.proved]
+    return scan
+
+
+def segment_numbers(env: Env, folder: str) -> list[int]:
+    """Return the numbers of the segments in a writer's folder, ascending."""
+    found = []
+    for name in env.listdir(folder):
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix == SUFFIX and stem.isdigit():
+            found.append(int(stem))
+    return found
+
+
+def open_segment(env: Env, path: str) -> SegmentFile:
+    """Return what header and SEAL of a segment say, reading nothing else. Raises `SegmentCorrupt` for a bad header."""
+    fd = env.open(path)
+    try:
+        size = env.size(fd)
+        header = decode_header(env.pread(fd, BLOCK_SIZE, 0), path)
+        start = seal_start(env.pread(fd, TRAILER_SIZE, max(0, size - TRAILER_SIZE)), size)
+        seal = None
+        if start is not None:
+            seal = read_seal(memoryview(env.pread(fd, size - start, start)), header.epoch)
+            if seal is not None and (seal.seal_offset != start or seal.first_lsn != header.first_lsn):
+                seal = None
+        return SegmentFile(path, header.number, header, size, seal)
+    finally:
+        env.close(fd)
+
+
+def list_segments(env: Env, folder: str) -> list[SegmentFile]:
+    """Return the segments of a writer's folder by number. A segment that goes meanwhile is left out."""
+    found = []
+    for number in segment_numbers(env, folder):
+        try:
+            found.append(open_segment(env, f"{folder}/{number:020d}{SUFFIX}"))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def iter_events(env: Env, folder: str, *, from_lsn: int = 0) -> Iterator[Event]:
+    """Yield the events of one writer in lsn order, each once, from `from_lsn` on (or the first still here).
+
+    A torn tail ends it silently (`read_segment` reports it). Raises `SegmentCorrupt` at the place of damage, and
+    for lsns missing between two segments, after everything before that place was yielded.
+    """
+    segments = list_segments(env, folder)
+    expected = -1
+    for place, segment in enumerate(segments):
+        following = segments[place + 1] if place + 1 < len(segments) else None
+        if expected >= 0 and segment.first_lsn != expected:
+            raise _gap(segment, expected)
+        stop = following.first_lsn if following else None
+        if segment.last_lsn is not None and segment.last_lsn < from_lsn:
+            expected = segment.last_lsn + 1
+            continue
+        expected = yield from _segment_events(env, segment, from_lsn, stop)
+
+
+def _segment_events(env: Env, segment: SegmentFile, from_lsn: int, stop_lsn: int | None) -> Generator[Event, None, int]:
+    """Yield a segment's events up to `stop_lsn`, where the next segment takes over. Returns the next lsn."""
+    scan = read_segment(env, segment.path)
+    first = scan.first_lsn
+    last = scan.last_lsn + 1
+    end = last if stop_lsn is None else min(last, stop_lsn)
+    yield from scan.events(max(0, from_lsn - first), end - first)
+    if scan.end == "corrupt" and (stop_lsn is None or end < stop_lsn):
+        raise SegmentCorrupt(scan.report, path=scan.path, offset=scan.damaged_at, lsn=end)
+    return end
+
+
+def read_trajectory(
+    env: Env, folders: Iterable[tuple[str, int]], key: bytes
+) -> tuple[list[Event], TrajectoryInfo | None]:
+    """Return all events of one trajectory in the given writer folders, with what the segments say of it.
+
+    `folders` are (writer folder, first lsn) as its tenures name them. Order is by folder and lsn; copies are
+    not removed and nothing is folded: that is `canonical`'s work. Unsealed segments are read whole, sealed ones
+    through their index. Raises `SegmentCorrupt`.
+    """
+    events: list[Event] = []
+    info: TrajectoryInfo | None = None
+    for folder, first_lsn in folders:
+        segments = list_segments(env, folder)
+        for place, segment in enumerate(segments):
+            stop = segments[place + 1].first_lsn if place + 1 < len(segments) else None
+            if segment.last_lsn is not None and segment.last_lsn < first_lsn:
+                continue
+            if segment.seal is not None:
+                found, said = _read_sealed(env, segment, key)
+            else:
+                found = [e for e in _segment_events(env, segment, first_lsn, stop) if _key_of(e) == key]
+                said = read_segment(env, segment.path).infos.get(key)
+            events += [event for event in found if event.lsn >= first_lsn]
+            info = info or said
+    return events, info
+
+
+def read_lsn(env: Env, folder: str, lsn: int) -> Event | None:
+    """Return the event at one lsn of a writer, or None if no segment here holds it."""
+    segments = list_segments(env, folder)
+    for place, segment in enumerate(segments):
+        stop = segments[place + 1].first_lsn if place + 1 < len(segments) else lsn + 1
+        if not segment.first_lsn <= lsn < max(stop, (segment.last_lsn or -1) + 1):
+            continue
+        if segment.seal is None:
+            return next(iter(e for e in _segment_events(env, segment, lsn, lsn + 1) if e.lsn == lsn), None)
+        if lsn <= segment.seal.last_lsn:
+            fd = env.open(segment.path)
+            try:
+                return _event_in(env, fd, segment, lsn - segment.first_lsn, {})
+            finally:
+                env.close(fd)
+    return None
+
+
+def _key_of(event: Event) -> bytes:
+    return trajectory_key(event.tenant, event.trajectory_id)
+
+
+def _read_sealed(env: Env, segment: SegmentFile, key: bytes) -> tuple[list[Event], TrajectoryInfo | None]:
+    assert segment.seal is not None
+    wanted = segment.seal.events_of(key)
+    if not wanted:
+        return [], None
+    infos: dict[int, TrajectoryInfo] = {}
+    fd = env.open(segment.path)
+    try:
+        events = [_event_in(env, fd, segment, index, infos) for index in wanted]
+    finally:
+        env.close(fd)
+    return events, infos[segment.seal.ordinals[wanted[0]]]
+
+
+def _event_in(env: Env, fd: int, segment: SegmentFile, index: int, infos: dict[int, TrajectoryInfo]) -> Event:
+    """Read one event of a sealed segment by its index, both CRCs checked."""
+    seal = segment.seal
+    assert seal is not None
+    ordinal = seal.ordinals[index]
+    if ordinal not in infos:
+        header, payload = _frame_in(env, fd, segment, seal.info_offsets[ordinal])
+        infos[ordinal] = decode_info(payload, seal.key(ordinal), segment.path)
+    header, payload = _frame_in(env, fd, segment, seal.offsets[index])
+    if header.lsn != segment.first_lsn + index or header.trajectory_key != seal.key(ordinal):
+        raise SegmentCorrupt(
+            f"{segment.path}: frame at byte {seal.offsets[index]} is not the one that the index names",
+            path=segment.path, offset=seal.offsets[index], lsn=segment.first_lsn + index,
+        )  # fmt: skip
+    return to_event(header, payload, infos[ordinal], segment.header.writer)
+
+
+def _frame_in(env: Env, fd: int, segment: SegmentFile, offset: int) -> tuple[FrameHeader, bytes]:
+    # One read serves nearly every frame; only a long one needs a second.
+    data = env.pread(fd, min(4096, segment.size_bytes - offset), offset)
+    if len(data) >= FRAME_HEADER_SIZE:
+        whole = frame_size(int.from_bytes(data[4:8], "little"))
+        if len(data) < whole <= segment.size_bytes - offset:
+            data += env.pread(fd, whole - len(data), offset + len(data))
+    header = header_at(data, 0, segment.header.epoch)
+    payload = None if header is None else payload_at(data, 0, header)
+    if header is None or payload is None:
+        raise SegmentCorrupt(
+            f"{segment.path}: frame at byte {offset} does not hold its checksum; run 'trajlake journal verify'",
+            path=segment.path, offset=offset,
+        )  # fmt: skip
+    return header, payload
+
+
+def _gap(segment: SegmentFile, expected: int) -> SegmentCorrupt:
+    return SegmentCorrupt(
+        f"{segment.path}: begins at lsn {segment.first_lsn}, but lsn {expected} was to come:"
+        " a segment before it is missing or damaged; run 'trajlake journal verify'",
+        path=segment.path, lsn=expected,
+    )  # fmt: skip

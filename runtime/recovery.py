@@ -1,0 +1,200 @@
+"""Recovery: mend a dead writer's files so that appending can go on, in new segments only.
+
+| last segment                     | what is done                                                              |
+|----------------------------------|---------------------------------------------------------------------------|
+| sealed                           | cut to length if a crash left it longer                                   |
+| open or torn, nothing valid      | the file goes                                                             |
+| open or torn                     | frames of the last barrier are copied, with their lsns, into a new segment |
+|                                  | that is durable before it has its name; then the old one is sealed         |
+|                                  | before the first copied frame                                              |
+| corrupt                          | `SegmentCorrupt`; no byte is changed                                       |
+
+An earlier unsealed segment (poisoned by a disk error, or left by a crash during recovery) ends where the next
+one begins: all before that is durable, all behind it stands in the next one. It is sealed there. Every step may
+be repeated: the SEAL is a pure function of the frames, a copied frame has the same lsn and the same event bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+from zlib import crc32
+
+from .env import Env, write_fully
+from .frame import PreparedFrame, frame_size, header_at, payload_at
+from .journal_errors import SegmentCorrupt
+from .reader import SegmentFile, list_segments, read_segment
+from .segment import Group, group_of, write_sealed
+from .segment_format import FLAG_RECOVERED, TEMPORARY, IndexBuilder, new_header, seal_hash
+from .segment_scan import SegmentScan
+
+_TAIL_AT = 28
+
+
+class Recovered(NamedTuple):
+    """Where the writer goes on. `reports` has one line for each thing that was mended or dropped."""
+
+    next_number: int
+    next_lsn: int
+    previous_seal: bytes
+    reports: list[str]
+
+
+def recover_writer(env: Env, folder: str, writer_id: bytes) -> Recovered:
+    """Mend a writer's folder; the caller holds its LOCK. Safe to repeat after a crash at any point.
+
+    On return every event that was ever acknowledged is durable and stands in a sealed segment. Raises
+    `SegmentCorrupt`, having changed nothing in the damaged file, if acknowledged events cannot be read.
+    """
+    for name in env.listdir(folder):
+        if name.endswith(TEMPORARY):
+            env.unlink(f"{folder}/{name}")
+    segments = list_segments(env, folder)
+    _check_row(segments, writer_id)
+    reports: list[str] = []
+    link = bytes(32)
+    next_lsn = 0
+    for place, segment in enumerate(segments):
+        following = segments[place + 1] if place + 1 < len(segments) else None
+        if segment.seal is not None:
+            link, next_lsn = _hash_of_seal(env, segment), segment.seal.last_lsn + 1
+        elif following is not None:
+            link, next_lsn = _end_at(env, folder, segment, following.first_lsn, reports)
+        else:
+            link, next_lsn = _mend_last(env, folder, segment, reports)
+        if following is not None and following.first_lsn != next_lsn:
+            raise SegmentCorrupt(
+                f"{following.path}: begins at lsn {following.first_lsn}, but lsn {next_lsn} was to come:"
+                " a segment is missing; bring it back, or run 'trajlake journal verify'",
+                path=following.path, lsn=next_lsn,
+            )  # fmt: skip
+    number = segments[-1].number + 2 if segments else 0
+    return Recovered(number, next_lsn, link, reports)
+
+
+def _check_row(segments: list[SegmentFile], writer_id: bytes) -> None:
+    for segment in segments:
+        if segment.header.writer_id != writer_id:
+            raise SegmentCorrupt(
+                f"{segment.path}: belongs to writer {segment.header.writer}, not to this folder", path=segment.path
+            )
+
+
+def _hash_of_seal(env: Env, segment: SegmentFile) -> bytes:
+    assert segment.seal is not None
+    fd = env.open(segment.path)
+    try:
+        start = segment.seal.seal_offset
+        return seal_hash(env.pread(fd, segment.size_bytes - start, start))
+    finally:
+        env.close(fd)
+
+
+def _end_at(env: Env, folder: str, segment: SegmentFile, stop_lsn: int, reports: list[str]) -> tuple[bytes, int]:
+    """Seal an earlier segment where the next one takes over. Returns (hash of its SEAL, next lsn)."""
+    scan = read_segment(env, segment.path)
+    keep = stop_lsn - scan.first_lsn
+    if scan.end == "sealed":
+        keep = len(scan.offsets)
+    if not 0 <= keep <= len(scan.offsets):
+        raise SegmentCorrupt(
+            scan.report or f"{scan.path}: lsn {scan.last_lsn + 1} to {stop_lsn - 1} are missing at its end",
+            path=scan.path, offset=scan.end_offset, lsn=scan.last_lsn + 1,
+        )  # fmt: skip
+    reports.append(f"{scan.path}: sealed behind lsn {scan.first_lsn + keep - 1}, where the next segment takes over")
+    return _seal_in_place(env, folder, scan, keep), scan.first_lsn + keep
+
+
+def _mend_last(env: Env, folder: str, segment: SegmentFile, reports: list[str]) -> tuple[bytes, int]:
+    """Mend the last segment (see the table). Returns (hash of the last SEAL, next lsn)."""
+    scan = read_segment(env, segment.path)
+    if scan.end == "corrupt":
+        raise SegmentCorrupt(scan.report, path=scan.path, offset=scan.damaged_at, lsn=scan.last_lsn + 1)
+    if scan.report:
+        reports.append(scan.report)
+    keep, last = scan.proved, scan.last_lsn
+    link = _seal_of(scan, keep)[0]
+    if keep < len(scan.offsets):
+        header = new_header(
+            env, segment.header.writer_id, segment.number + 1, scan.first_lsn + keep, 0, link, FLAG_RECOVERED
+        )
+        groups = _groups_of(scan, keep)
+        copy_link = write_sealed(env, folder, header, groups)
+        reports.append(f"{scan.path}: lsn {scan.first_lsn + keep} to {last} were copied into a new segment")
+        _seal_in_place(env, folder, scan, keep)
+        return copy_link, last + 1
+    _seal_in_place(env, folder, scan, keep)
+    return link, last + 1
+
+
+def _groups_of(scan: SegmentScan, start: int) -> list[Group]:
+    """Return the events from index `start` on, ready to be laid out elsewhere: tails and payloads byte for byte."""
+    groups: list[Group] = []
+    for index in range(start, len(scan.offsets)):
+        header = scan.header_of(index)
+        offset = scan.offsets[index]
+        payload = payload_at(scan.data, offset, header)
+        assert payload is not None
+        tail = bytes(scan.data[offset + _TAIL_AT : offset + 128])
+        frame = PreparedFrame(tail, payload, header.payload_crc, frame_size(header.payload_length))
+        groups.append(group_of([frame], scan.infos[header.trajectory_key]))
+    return groups
+
+
+def _seal_of(scan: SegmentScan, keep: int) -> tuple[bytes, int, bytes]:
+    """Return (link, offset, SEAL frame) for a segment of which the first `keep` events stay."""
+    if keep == 0:
+        return scan.header.previous_seal, 0, b""
+    if scan.seal is not None:
+        frame = bytes(scan.data[scan.seal_offset : scan.end_offset])
+        return seal_hash(frame), scan.seal_offset, frame
+    end = scan.offsets[keep - 1] + frame_size(scan.header_of(keep - 1).payload_length)
+    index = IndexBuilder(scan.first_lsn, crc32(scan.data[:end]))
+    for at in _control_offsets(scan, end):
+        header = header_at(scan.data, at, scan.header.epoch)
+        assert header is not None
+        index.known[header.trajectory_key] = len(index.known)
+        index.info_offsets.append(at)
+    for i in range(keep):
+        index.offsets.append(scan.offsets[i])
+        index.ordinals.append(index.known[scan.header_of(i).trajectory_key])
+    frame = index.seal_frame(scan.header.epoch, end)
+    return seal_hash(frame), end, frame
+
+
+def _control_offsets(scan: SegmentScan, end: int) -> list[int]:
+    """Return where the TRAJECTORY frames before `end` stand: they fill the room between the events."""
+    found: list[int] = []
+    at = 4096
+    for offset in scan.offsets:
+        while at < min(offset, end):
+            found.append(at)
+            header = header_at(scan.data, at, scan.header.epoch)
+            assert header is not None
+            at += frame_size(header.payload_length)
+        if offset >= end:
+            break
+        header = header_at(scan.data, offset, scan.header.epoch)
+        assert header is not None
+        at = offset + frame_size(header.payload_length)
+    return found
+
+
+def _seal_in_place(env: Env, folder: str, scan: SegmentScan, keep: int) -> bytes:
+    """Seal a segment behind its first `keep` events and cut it; without any it is removed. Returns the link."""
+    link, offset, frame = _seal_of(scan, keep)
+    if keep == 0:
+        with contextlib.suppress(FileNotFoundError):
+            env.unlink(scan.path)
+        env.fsync_dir(folder)
+        return link
+    fd = env.open(scan.path, write=True)
+    try:
+        if scan.seal is None:
+            write_fully(env, fd, frame, offset)
+            env.fdatasync(fd)
+        env.truncate(fd, offset + len(frame))
+        env.fdatasync(fd)
+    finally:
+        env.close(fd)
+    return link

@@ -1,0 +1,203 @@
+"""One active segment: prepared, written batch by batch, sealed and cut. One thread at a time; errors are final."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from .env import Env, write_fully
+from .frame import CONTROL_TRAJECTORY, PreparedFrame, TrajectoryInfo, control_frame, frame_size, place
+from .segment_format import BLOCK_SIZE, SUFFIX, TEMPORARY, IndexBuilder, SegmentHeader, encode_header, seal_hash
+
+ZEROS: Final = bytes(1 << 20)
+
+
+class Group(NamedTuple):
+    """Events of one trajectory that were appended together, prepared for the disk."""
+
+    frames: list[PreparedFrame]
+    info: TrajectoryInfo
+    size: int
+    """Bytes of all its frames, and of a TRAJECTORY frame should one be needed."""
+
+
+def group_of(frames: list[PreparedFrame], info: TrajectoryInfo) -> Group:
+    """Return the group of prepared frames."""
+    return Group(frames, info, sum(frame.size for frame in frames) + frame_size(len(info.payload)))
+
+
+def segment_path(folder: str, number: int) -> str:
+    """Return the path of a segment in its writer's folder."""
+    return f"{folder}/{number:020d}{SUFFIX}"
+
+
+def fill_with_zeros(env: Env, path: str, size_bytes: int) -> None:
+    """Create `path` as a new file of zeros, durable but for its name. Written in pieces, each synced on its own,
+    so that the bulk never stands in front of a commit. On an error the file is removed.
+    """
+    fd = env.open(path, write=True, create=True, exclusive=True)
+    try:
+        for offset in range(0, size_bytes, len(ZEROS)):
+            write_fully(env, fd, ZEROS[: min(len(ZEROS), size_bytes - offset)], offset)
+            env.fdatasync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            env.unlink(path)
+        raise
+    finally:
+        env.close(fd)
+
+
+class ActiveSegment:
+    """A segment that takes batches. Any OSError from a method poisons it for good: no method may follow but
+    `link_hash`, `rewind_failed` and `abandon`.
+    """
+
+    def __init__(self, env: Env, folder: str, header: SegmentHeader, fd: int) -> None:
+        self._env = env
+        self._folder = folder
+        self._fd = fd
+        self.header = header
+        block = encode_header(header)
+        self._block = block
+        self.offset = BLOCK_SIZE
+        self.index = IndexBuilder(header.first_lsn, crc32(block))
+        self._durable_mark = self.index.mark()
+        self._durable_offset = BLOCK_SIZE
+
+    @classmethod
+    def begin(
+        cls, env: Env, folder: str, header: SegmentHeader, spare: str, first_batch: Iterable[Group] = ()
+    ) -> ActiveSegment:
+        """Turn the zero-filled file `spare` into a segment that holds `first_batch`, durably.
+
+        Header and batch reach the disk before the name does, so a named segment is proof of what it begins
+        with: that is what makes fail-over and recovery safe to repeat.
+        """
+        fd = env.open(spare, write=True)
+        try:
+            segment = cls(env, folder, header, fd)
+            body = segment.lay_out(first_batch)
+            write_fully(env, fd, segment._block + body, 0)
+            env.fdatasync(fd)
+            env.rename(spare, segment.path)
+            env.fsync_dir(folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                env.close(fd)
+            raise
+        segment._settle(len(body))
+        return segment
+
+    @property
+    def path(self) -> str:
+        return segment_path(self._folder, self.header.number)
+
+    @property
+    def event_count(self) -> int:
+        return len(self.index.offsets)
+
+    def has_room(self, groups: Iterable[Group]) -> bool:
+        """Tell whether a batch fits, with the SEAL that will describe it."""
+        size = events = infos = 0
+        for group in groups:
+            size += group.size
+            events += len(group.frames)
+            infos += 1
+        return self.offset + size + self.index.seal_size(events, infos) <= self.header.size_bytes
+
+    def lay_out(self, groups: Iterable[Group]) -> bytes:
+        """Return the bytes of a batch at its place in this segment, and note it in the index."""
+        index, epoch = self.index, self.header.epoch
+        parts: list[bytes] = []
+        offset = self.offset
+        lsn = self.header.first_lsn + len(index.offsets)
+        position = 0
+        for frames, info, _ in groups:
+            ordinal = index.known.get(info.key)
+            if ordinal is None:
+                ordinal = index.known[info.key] = len(index.known)
+                index.info_offsets.append(offset)
+                control = control_frame(CONTROL_TRAJECTORY, info.payload, epoch, key=info.key, batch_position=position)
+                parts.append(control)
+                offset += len(control)
+            for tail, payload, payload_crc, size in frames:
+                parts += place(tail, payload, payload_crc, epoch, lsn, position)
+                index.offsets.append(offset)
+                index.ordinals.append(ordinal)
+                offset += size
+                lsn += 1
+                position += 1
+        data = b"".join(parts)
+        index.checksum = crc32(data, index.checksum)
+        return data
+
+    def write_batch(self, groups: Iterable[Group]) -> int:
+        """Append a batch; on return it is durable. Returns its bytes. An OSError poisons the segment."""
+        data = self.lay_out(groups)
+        count = self._env.pwrite_durably(self._fd, data, self.offset)
+        if count != len(data):
+            raise OSError(f"{self.path}: short write: {count} of {len(data)} bytes at {self.offset}")
+        self._settle(len(data))
+        return len(data)
+
+    def rewind_failed(self) -> None:
+        """Forget the batch whose write failed: the index is again that of the durable frames."""
+        self.index.rewind(self._durable_mark)
+        self.offset = self._durable_offset
+
+    def link_hash(self) -> bytes:
+        """Return what the next header carries: the hash of this segment's SEAL as it is, or will be, written.
+
+        A segment without events gets no SEAL (its file goes); then the link skips it.
+        """
+        if not self.event_count:
+            return self.header.previous_seal
+        return seal_hash(self.index.seal_frame(self.header.epoch, self.offset))
+
+    def seal(self) -> None:
+        """Write the SEAL, sync it, cut the file to length and close it. One without events is removed."""
+        if not self.event_count:
+            self.abandon()
+            self._env.unlink(self.path)
+            self._env.fsync_dir(self._folder)
+            return
+        frame = self.index.seal_frame(self.header.epoch, self.offset)
+        write_fully(self._env, self._fd, frame, self.offset)
+        self._env.fdatasync(self._fd)
+        self._env.truncate(self._fd, self.offset + len(frame))
+        self._env.fdatasync(self._fd)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file as it is; recovery will see to it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                self._env.close(fd)
+
+    def _settle(self, size: int) -> None:
+        self.offset += size
+        self._durable_mark = self.index.mark()
+        self._durable_offset = self.offset
+
+
+def write_sealed(env: Env, folder: str, header: SegmentHeader, groups: Iterable[Group]) -> bytes:
+    """Create a segment that is sealed at birth, durably and atomically under its name. Returns its SEAL's hash."""
+    temporary = segment_path(folder, header.number) + TEMPORARY
+    with contextlib.suppress(FileNotFoundError):
+        env.unlink(temporary)
+    fd = env.open(temporary, write=True, create=True, exclusive=True)
+    try:
+        segment = ActiveSegment(env, folder, header, fd)
+        body = segment.lay_out(groups)
+        seal = segment.index.seal_frame(header.epoch, BLOCK_SIZE + len(body))
+        write_fully(env, fd, segment._block + body + seal)
+        env.fdatasync(fd)
+    finally:
+        env.close(fd)
+    env.rename(temporary, segment.path)
+    env.fsync_dir(folder)
+    return seal_hash(seal)

@@ -1,0 +1,112 @@
+"""Zero-filled files made ahead of use, by a helper thread, so that a commit never waits for one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Callable
+
+from .env import Env
+from .segment import fill_with_zeros
+from .segment_format import TEMPORARY
+
+
+class SpareKeeper:
+    """Keeps one spare file ready in a writer's folder.
+
+    `threaded=False` makes spares in the caller instead (tests and tools): the same code, no concurrency.
+    Callbacks (`on_space`) are told True when a spare could not be made for lack of space, False when one could.
+    """
+
+    def __init__(
+        self, env: Env, folder: str, *, threaded: bool, on_space: Callable[[bool], None] = lambda _: None
+    ) -> None:
+        self._env = env
+        self._folder = folder
+        self._on_space = on_space
+        self._threaded = threaded
+        self._lock = threading.Condition()
+        self._wanted = 0
+        self._ready: tuple[str, int] | None = None
+        self._busy = False
+        self._stop = False
+        self._thread: threading.Thread | None = None
+        self._made = 0
+
+    def want(self, size_bytes: int) -> None:
+        """Have a spare of that size made in the background (now, without threads). Never raises for disk errors."""
+        with self._lock:
+            if self._ready or self._busy or self._stop:
+                return
+            self._wanted = size_bytes
+            if self._threaded:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="trajlake-spare", daemon=True)
+                    self._thread.start()
+                self._lock.notify_all()
+                return
+        self._make_wanted()
+
+    def take(self, size_bytes: int) -> str:
+        """Return the path of a zero-filled file of at least that size, made now if none is ready. Raises OSError."""
+        with self._lock:
+            while self._busy:
+                self._lock.wait()
+            self._wanted = 0
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            if ready[1] >= size_bytes:
+                return ready[0]
+            with contextlib.suppress(OSError):
+                self._env.unlink(ready[0])
+        return self._make(size_bytes)
+
+    def close(self) -> None:
+        """Stop the helper and remove an unused spare."""
+        with self._lock:
+            self._stop = True
+            self._lock.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        if self._ready is not None:
+            with contextlib.suppress(OSError):
+                self._env.unlink(self._ready[0])
+            self._ready = None
+
+    def _make(self, size_bytes: int) -> str:
+        self._made += 1
+        path = f"{self._folder}/spare-{self._env.random_bytes(6).hex()}{TEMPORARY}"
+        fill_with_zeros(self._env, path, size_bytes)
+        return path
+
+    def _make_wanted(self) -> None:
+        with self._lock:
+            size, self._wanted = self._wanted, 0
+            if not size:
+                return
+            self._busy = True
+        made: tuple[str, int] | None = None
+        full: bool | None = None
+        try:
+            made = (self._make(size), size)
+            full = False
+        except OSError as error:
+            # A spare is only a convenience: any real trouble shows again, and is told, when one is needed.
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT) or None
+        finally:
+            with self._lock:
+                self._busy = False
+                self._ready = made
+                self._lock.notify_all()
+        if full is not None:
+            self._on_space(full)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._wanted and not self._stop:
+                    self._lock.wait()
+                if self._stop:
+                    return
+            self._make_wanted()

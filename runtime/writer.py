@@ -1,0 +1,159 @@
+"""The writer: `append(events, info) -> Ticket`, for threads and for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import weakref
+from _thread import allocate_lock
+from collections.abc import Callable, Sequence
+
+from trajlake.schemas.envelope import Event
+
+from .env import Env
+from .flusher import Flusher
+from .frame import TrajectoryInfo, prepare
+from .group_commit import Append, GroupCommit
+from .journal_errors import EventRefused, JournalClosed
+from .segment import group_of
+from .segment_chain import SegmentChain
+from .stats import Stats
+from .ticket import Ticket
+from .writer_options import WriterOptions
+
+
+class Writer:
+    """Appends events to the segments of one writer directory, which this process holds (`Root.claim_writer`).
+
+    Any thread and any coroutine may append. Events become durable in the order of their `append` calls, and
+    before a later one is, so one barrier covers all that went before it.
+    """
+
+    def __init__(
+        self, env: Env, folder: str, writer_id: str, *, next_number: int, next_lsn: int, previous_seal: bytes,
+        options: WriterOptions, on_close: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.writer_id = writer_id
+        self.folder = folder
+        self.stats = Stats()
+        self.recovery_reports: list[str] = []
+        self._on_close = on_close
+        self._closed = False
+        self._commit = GroupCommit(options, next_lsn)
+        self._chain = SegmentChain(
+            env, folder, bytes.fromhex(writer_id), next_number=next_number, next_lsn=next_lsn,
+            previous_seal=previous_seal, options=options,
+        )  # fmt: skip
+        self._flusher = Flusher(env, self._commit, self._chain, self.stats)
+        self._flusher.start(f"trajlake-flusher-{writer_id[:8]}")
+        atexit.register(self.close)
+        _disown_in_children(env, self)
+
+    @property
+    def durable_lsn(self) -> int:
+        """The last lsn that is durable; -1 before the first."""
+        return self._commit.durable_lsn
+
+    @property
+    def next_lsn(self) -> int:
+        """No event appended after this call gets a lower lsn (what a tenure records as its first lsn)."""
+        return self._commit.next_lsn
+
+    @property
+    def queue_full_count(self) -> int:
+        """How often a caller found the queue full and had to wait."""
+        return self._commit.queue_full_count
+
+    def append(self, events: Sequence[Event], info: TrajectoryInfo, *, lazy: bool = False) -> Ticket:
+        """Queue events of one trajectory, in order and next to each other; returns at once.
+
+        They are durable when the ticket says so. `lazy` is for events that nobody waits for: they ride with the
+        next barrier, at latest `lazy_delay_max_ms` (50) from now, and do not cause one earlier unless somebody
+        does wait on the ticket. `hash`, `salt` and all other fields of the events are the caller's; the chain
+        is not checked here.
+
+        When the queue is full, a thread waits here until there is room (counted); a coroutine never waits:
+        await `room()` before appending much. Raises `EventRefused`, `JournalClosed`, `JournalFailed`; then
+        none of the events was queued.
+        """
+        if not events:
+            raise EventRefused("append of no events")
+        group = group_of([prepare(event, info) for event in events], info)
+        if self._commit.is_full and not _in_event_loop():
+            self._wait_for_room()
+        append = Append(group, lazy)
+        self._flusher.submit(append)
+        return Ticket(append, len(events), self._flusher)
+
+    def refuse_if_full(self) -> None:
+        """Raise `JournalFull` when the disk has no room for a further segment. Call it before an intent.
+
+        Results and observations may still be appended: one spare segment is kept for them.
+        """
+        self._chain.refuse_if_full()
+
+    async def room(self) -> None:
+        """Wait until the queue is not full (the asyncio counterpart of the wait in `append`)."""
+        while True:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if not self._flusher.wait_for_room(future):
+                return
+            await future
+
+    def seal(self) -> None:
+        """Have the active segment sealed soon, so that it can be shipped. Returns at once."""
+        self._flusher.ask_seal()
+
+    def close(self) -> None:
+        """Write all that is queued, seal, stop the thread, free the writer directory. May be called twice.
+
+        Runs at interpreter exit by itself. Raises nothing: what could not be written is told by its tickets.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._flusher.close()
+        self._on_close()
+        atexit.unregister(self.close)
+
+    def disown(self) -> None:
+        """Runs in a forked child: this writer stays the parent's. Appends raise `JournalClosed`."""
+        if not self._closed:
+            self._closed = True
+            self._flusher.disown()
+            self._on_close()
+
+    def _wait_for_room(self) -> None:
+        while True:
+            lock = allocate_lock()
+            lock.acquire()
+            if not self._flusher.wait_for_room(lock):
+                return
+            lock.acquire()
+
+    def __enter__(self) -> Writer:
+        if self._closed:
+            raise JournalClosed("the journal is closed: open it again to append")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _in_event_loop() -> bool:
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return True
+    return False
+
+
+def _disown_in_children(env: Env, writer: Writer) -> None:
+    reference = weakref.ref(writer)
+
+    def disown() -> None:
+        alive = reference()
+        if alive is not None:
+            alive.disown()
+
+    env.after_fork_in_child(disown)
