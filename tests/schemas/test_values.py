@@ -262,7 +262,7 @@ def test_an_exception_whose_message_needs_more_than_its_arguments_is_refused() -
     error = shapes.Declined("A", 5)
     assert same(through_json(error), error)
     error = shapes.Located("A", 5)
-    with pytest.raises(InvalidValue, match="text of a .*Located raises AttributeError"):
+    with pytest.raises(InvalidValue, match=r"text of a .*Located raises AttributeError"):
         to_tree(error)
     assert to_tree_lossy(error)[1]
 
