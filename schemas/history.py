@@ -256,7 +256,7 @@ def given_up(events: Sequence[Event], known_intents: Collection[str] = ()) -> fr
 
     `known_intents`: ids of actions whose intent lies before `events` (in the state they are folded onto).
     What still counts inside a roll-back: life and authority events (openings among them), events that came by
-    mail, and every result or settlement of an action with an intent that is not given up. Spend counts
+    mail, and every result or settlement of an action with an earlier intent that is not given up. Spend counts
     always; that is the budget's business (`state.budget`), not this set's.
     """
     ranges = roll_backs(events)
@@ -264,21 +264,20 @@ def given_up(events: Sequence[Event], known_intents: Collection[str] = ()) -> fr
         return frozenset()
     behind = covered(events, ranges)
     numbers = {event.sequence_number for event in behind}
-    results = [event for event in behind if event.type in RESULTS]
-    standing = set(known_intents)
-    if results:
-        standing.update(
-            event.body.action_id
-            for event in events
-            if event.type == "ToolIntent" and event.sequence_number not in numbers
-        )
-    return frozenset(event.sequence_number for event in behind if not _still_counts(event, standing))
+    intents: dict[str, int] = {}
+    if any(event.type in RESULTS for event in behind):
+        for event in events:
+            if event.type == "ToolIntent" and event.sequence_number not in numbers:
+                intents.setdefault(event.body.action_id, event.sequence_number)
+        intents.update(dict.fromkeys(known_intents, -1))
+    return frozenset(event.sequence_number for event in behind if not _still_counts(event, intents))
 
 
-def _still_counts(event: Event, standing: set[str]) -> bool:
+def _still_counts(event: Event, intents: dict[str, int]) -> bool:
+    """`intents`: the first standing intent of each action; only one before a result can be what it answers."""
     if event.type in LIFE or event.type in AUTHORITY:
         return True
-    if event.type in RESULTS and event.body.action_id in standing:
+    if event.type in RESULTS and intents.get(event.body.action_id, event.sequence_number) < event.sequence_number:
         return True
     return event.type in BY_MAIL and came_by_mail(event)
 
