@@ -7,7 +7,6 @@ those of the RFC; floats and the order of keys beyond ASCII are done here.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -55,6 +54,8 @@ def parse_arguments(text: str | bytes) -> Any:
     the journal keeps. Integers keep every digit and lone surrogate escapes are kept, for the codec to tag.
     The value may be of any JSON type: that a tool wants an object is the caller's rule.
     """
+    import json
+
     try:
         return json.loads(text, parse_constant=_not_json, parse_float=_finite)
     except InvalidValue:

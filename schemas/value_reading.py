@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
@@ -13,8 +12,7 @@ from .value_classes import find
 from .value_tags import READ, READ_ERRORS, Refused
 
 
-@dataclasses.dataclass(frozen=True)
-class Unrecorded:
+class Unrecorded(msgspec.Struct, frozen=True):
     """Stands in a decoded result for a value that could not be recorded: its type's name and its repr."""
 
     type_name: str
@@ -141,6 +139,8 @@ def make_exception(cls: type[BaseException], arguments: Sequence[Any]) -> BaseEx
 
 def _dataclass(content: Any) -> Any:
     name, fields = content
+    import dataclasses
+
     cls = _class(name, "a dataclass")
     if not dataclasses.is_dataclass(cls):
         raise Refused(f"{name} is no dataclass any more")

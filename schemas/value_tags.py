@@ -11,11 +11,11 @@ import binascii
 import datetime as dt
 import pathlib
 import re
+import sys
 import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from .limits import SAFE_INTEGER_MAX
 
@@ -91,15 +91,27 @@ def _with_zone(value: dt.datetime | dt.time, local: str) -> Any:
         return [local, [offset.total_seconds(), zone.tzname(None)], value.fold]
     if zone is None:
         return [local, None, value.fold] if value.fold else local
-    if type(zone) is ZoneInfo and zone.key:
-        return [local, zone.key, value.fold]
+    key = _zone_key(zone)
+    if key is not None:
+        return [local, key, value.fold]
     raise Refused(f"its time zone is a {type(zone).__name__}; use datetime.timezone or zoneinfo.ZoneInfo")
+
+
+def _zone_key(zone: Any) -> str | None:
+    # zoneinfo is slow to import and absent from most values.
+    zoneinfo = sys.modules.get("zoneinfo")
+    if zoneinfo is None or type(zone) is not zoneinfo.ZoneInfo:
+        return None
+    key: str | None = zone.key
+    return key
 
 
 def _zone(written: Any) -> dt.tzinfo | None:
     if written is None:
         return None
     if isinstance(written, str):
+        from zoneinfo import ZoneInfo
+
         return ZoneInfo(written)
     seconds, name = written
     offset = dt.timedelta(seconds=seconds)

@@ -12,7 +12,6 @@ No pickle, and reading runs no constructors of dataclasses: see `value_classes.p
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Iterable
 from typing import Any, Final
@@ -190,7 +189,11 @@ class _Writer:
             return self._exception(value, kind, depth)
         if isinstance(value, msgspec.Struct):
             return self._object("$struct", kind, _fields_of(value, value.__struct_fields__), depth)
-        if dataclasses.is_dataclass(value) and not isinstance(value, (dict, list, tuple, str, int, float, bytes, set)):
+        if hasattr(kind, "__dataclass_fields__") and not isinstance(
+            value, (dict, list, tuple, str, int, float, bytes, set)
+        ):
+            import dataclasses
+
             names = [field.name for field in dataclasses.fields(value)]
             return self._object("$dataclass", kind, _fields_of(value, names), depth)
         if value is msgspec.UNSET:

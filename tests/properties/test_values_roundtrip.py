@@ -23,7 +23,7 @@ from trajlake.schemas.values import from_tree, tag_tree, to_tree, to_tree_lossy
 any_text = st.text(st.characters(blacklist_categories=())) | st.sampled_from(
     ["$", "$$", "$int", "$blob", "\0", "\\u0000"]
 )
-zones = st.none() | st.just(dt.timezone.utc) | st.sampled_from([ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")])
+zones = st.none() | st.just(dt.UTC) | st.sampled_from([ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")])
 offsets = st.timedeltas(dt.timedelta(hours=-23), dt.timedelta(hours=23)).map(dt.timezone)
 hashable = st.one_of(
     st.none(),
