@@ -1,0 +1,1 @@
+"""One module per source format over the importer contract (`contract.py`); `registry.py` knows them by name."""

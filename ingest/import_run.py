@@ -1,0 +1,257 @@
+"""Imports source files into a root: read, number, append what is new, then blob and loss report.
+
+Order on disk, so that a kill at any moment leaves something a second run completes: blobs that events name,
+the events, the source's blob, the loss report. The report is the proof that a file is wholly in: an unchanged
+file is then passed over without being read again.
+
+One bad file stops no other: what it is refused for is an `Outcome` with `error`, and nothing of it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from trajlake.runtime.cli_errors import UserError
+from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.root import Root
+from trajlake.runtime.ticket import Ticket
+from trajlake.runtime.writer import Writer
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.errors import SchemaError
+from trajlake.schemas.events import TaskStarted
+from trajlake.schemas.ids import check_tenant
+
+from .formats.contract import BadSource, Importer, Loss, ReadOptions
+from .formats.detect import detect
+from .formats.registry import AUTO, importer
+from .held_events import HeldEvents
+from .loss_report import LossReport, find_report, write_report
+from .numbering import Held, Numbered, Numbering
+from .sources import Source, find_sources
+
+CHUNK_SIZE_MAX_BYTES: Final = 8 * 1024 * 1024
+"""Payload bytes of one file that are held before the first is appended: smaller files go in whole or not at all."""
+FILES_PER_BARRIER: Final = 64
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one file. `error` is the one line for which it was refused, else ""."""
+
+    name: str
+    format: str = ""
+    error: str = ""
+    unchanged: bool = False
+    events_added: int = 0
+    events_known: int = 0
+    report: LossReport | None = None
+
+
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`format` is a format's name or `auto`; the rest as in `ReadOptions`."""
+
+    format: str = AUTO
+    tenant: str = "default"
+    ended: bool = False
+    following: bool = False
+
+
+class ImportRun:
+    """One process importing into one root. Not for several threads. Close it: that makes all of it durable."""
+
+    def __init__(self, root: Root, options: ImportOptions) -> None:
+        self.root = root
+        self.options = options
+        self._held = HeldEvents(root, check_tenant(options.tenant))
+        self._writer: Writer | None = None
+        self._infos: dict[str, TrajectoryInfo] = {}
+        self._ticket: Ticket | None = None
+        self._finished: list[tuple[Source, LossReport]] = []
+        if options.format != AUTO:
+            importer(options.format)
+
+    def __enter__(self) -> ImportRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, paths: Sequence[str]) -> Iterator[Outcome]:
+        """Import everything that `paths` name, yielding each file's outcome. See `find_sources` for paths."""
+        sources: dict[str, Source] = {}
+        explicit: set[str] = set()
+        for path in paths:
+            try:
+                found = find_sources([path], self._suffixes())
+            except UserError as error:
+                yield Outcome(name=path, error=str(error))
+                continue
+            if len(found) == 1 and found[0].path == path:
+                explicit.add(path)
+            sources.update({source.path or source.name: source for source in found})
+        yield from self._import_all([sources[key] for key in sorted(sources)], explicit)
+
+    def _suffixes(self) -> Sequence[str]:
+        wanted: Sequence[str] = ()
+        if self.options.format != AUTO:
+            wanted = getattr(importer(self.options.format), "suffixes", ())
+        return wanted
+
+    def _import_all(self, sources: Iterable[Source], explicit: set[str]) -> Iterator[Outcome]:
+        recognised, passed_over = 0, []
+        for source in sources:
+            outcome = self.import_source(source)
+            if outcome.error and not outcome.format and source.path not in explicit:
+                passed_over.append(outcome)
+                continue
+            recognised += 1
+            yield outcome
+            if len(self._finished) >= FILES_PER_BARRIER:
+                self.flush()
+        self.flush()
+        if passed_over and recognised:
+            yield from (msgspec.structs.replace(one, error="", unchanged=True) for one in passed_over)
+        else:
+            yield from passed_over
+
+    def import_source(self, source: Source) -> Outcome:
+        """Import one file; durable after the next `flush`. Damage and refusals are in the outcome, not raised."""
+        format_name = ""
+        try:
+            reader = detect(source) if self.options.format == AUTO else importer(self.options.format)
+            format_name = reader.name
+            return self._import(source, reader)
+        except (UserError, SchemaError, OSError) as error:
+            line = str(error)
+            return Outcome(
+                name=source.name, format=format_name, error=line if source.name in line else f"{source.name}: {line}"
+            )
+
+    def _import(self, source: Source, reader: Importer) -> Outcome:
+        sha256 = source.sha256()
+        known = find_report(self.root, sha256, reader.mapping_version, self.options.tenant)
+        if known is not None and (known.ended or not self.options.ended or not known.records.get("held_back")):
+            events = sum(known.trajectories.values())
+            return Outcome(name=source.name, format=reader.name, unchanged=True, events_known=events, report=known)
+        loss = Loss()
+        options = ReadOptions(
+            tenant=self.options.tenant, ended=self.options.ended, following=self.options.following
+        )
+        version = reader.mapping_version
+        numbering = Numbering(self.options.tenant, version, lambda name: self._held_of(name, version))
+        self._append_all(numbering.number(reader.read(source, options, loss)))
+        tally = loss.as_report()
+        report = LossReport(
+            tenant=self.options.tenant,
+            sha256=sha256,
+            mapping_version=version,
+            format=reader.name,
+            name=source.stem if not source.path else source.path.rpartition("/")[2],
+            bytes=source.size or 0,
+            trajectories={
+                name: numbering.added.get(name, 0) + numbering.known.get(name, 0) for name in numbering.trajectories()
+            },
+            conflicts=numbering.conflicts,
+            ended=self.options.ended,
+            **tally,
+        )
+        self._finished.append((source, report))
+        return Outcome(
+            name=source.name,
+            format=reader.name,
+            events_added=sum(numbering.added.values()),
+            events_known=sum(numbering.known.values()),
+            report=report,
+        )
+
+    def _held_of(self, trajectory_id: str, mapping_version: int) -> Held:
+        held = self._held.of(trajectory_id, mapping_version)
+        if held.start is not None:
+            self._infos[trajectory_id] = _info_of(held.start)
+        return held
+
+    def _append_all(self, numbered: Iterable[Numbered]) -> None:
+        chunk: list[Numbered] = []
+        size = 0
+        for one in numbered:
+            chunk.append(one)
+            size += len(one.event.payload or b"") + sum(len(blob.data) for blob in one.blobs)
+            if size >= CHUNK_SIZE_MAX_BYTES:
+                self._append(chunk)
+                chunk, size = [], 0
+        self._append(chunk)
+
+    def _append(self, chunk: list[Numbered]) -> None:
+        """Append events, blobs first; neighbours of one trajectory go in one call."""
+        if self._writer is None and chunk:
+            self._writer = self.root.claim_writer()
+        group: list[Event] = []
+        for one in chunk:
+            for blob in one.blobs:
+                self.root.blobs.put(self.options.tenant, blob.data)
+            if group and group[-1].trajectory_id != one.event.trajectory_id:
+                self._append_group(group)
+                group = []
+            group.append(one.event)
+        if group:
+            self._append_group(group)
+
+    def _append_group(self, events: list[Event]) -> None:
+        assert self._writer is not None
+        first = events[0]
+        if first.sequence_number == 0:
+            self._infos[first.trajectory_id] = _info_of(first)
+        self._ticket = self._writer.append(events, self._infos[first.trajectory_id], lazy=True)
+        for event in events:
+            self._held.note(event)
+
+    def flush(self) -> None:
+        """Make all files so far durable, then store their sources and reports."""
+        if self._ticket is not None:
+            self._ticket.wait()
+            self._ticket = None
+        for source, report in self._finished:
+            with source.stored() as stream:
+                self.root.blobs.put(self.options.tenant, stream.read())
+            write_report(self.root, report)
+        self._finished.clear()
+
+    def close(self) -> None:
+        """Flush, seal and free the writer."""
+        try:
+            self.flush()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+
+def _info_of(event: Event) -> TrajectoryInfo:
+    body = event.body
+    assert isinstance(body, TaskStarted)
+    started = datetime.fromtimestamp(event.recorded_at / 1_000_000, UTC)
+    return TrajectoryInfo(
+        tenant=event.tenant,
+        trajectory_id=event.trajectory_id,
+        model=body.model,
+        model_version=body.model_version,
+        started_on=started.strftime("%Y-%m-%d"),
+    )
+
+
+def import_paths(
+    root: Root, paths: Sequence[str], options: ImportOptions, progress: Callable[[Outcome], None] = lambda _: None
+) -> list[Outcome]:
+    """Import `paths` into a root; durable on return. `progress` gets each file's outcome as it comes."""
+    outcomes = []
+    with ImportRun(root, options) as run:
+        for outcome in run.run(paths):
+            progress(outcome)
+            outcomes.append(outcome)
+    return outcomes
+
+
+__all__ = ["BadSource", "ImportOptions", "ImportRun", "Outcome", "import_paths"]
