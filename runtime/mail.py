@@ -15,6 +15,7 @@ import msgspec
 
 from trajlake.schemas.events import MailStamp
 from trajlake.schemas.ids import check_tenant, check_trajectory_id
+from trajlake.schemas.values import plain_text
 
 MailKind = Literal["approval", "cancel", "result", "settle", "steer"]
 KINDS: Final[tuple[str, ...]] = get_args(MailKind)
@@ -65,7 +66,10 @@ class MailItem(msgspec.Struct, frozen=True, kw_only=True):
     def stamp(self) -> MailStamp:
         """What the event that this item becomes carries of it."""
         return MailStamp(
-            mail_id=self.id, actor=self.actor, posted_at=self.posted_at, actor_known_by=self.actor_known_by
+            mail_id=self.id,
+            actor=plain_text(self.actor),
+            posted_at=self.posted_at,
+            actor_known_by=plain_text(self.actor_known_by),
         )
 
 
