@@ -157,7 +157,7 @@ class BudgetFold:
     def apply(self, event: Event) -> None:
         """Fold one event, given up or not."""
         if event.turn > self.turn:
-            self.count("turns", event.turn - self.turn)
+            self.count("turns", 1)
             self.turn = event.turn
         fold = _FOLDS.get(event.type)
         if fold is not None:

@@ -14,7 +14,7 @@ from .records import Action, ContextState, ExecutionState, InForce, IntentState,
 V = TypeVar("V")
 
 RUN_ITEMS: Final = 1_000
-"""A run of builds, actions or the like is closed when it has this many items: closed runs never change."""
+"""A run is closed at this many entries; one of builds counts each build and each item it appended."""
 
 
 class Entries(Generic[V]):

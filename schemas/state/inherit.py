@@ -1,7 +1,7 @@
 """What a branch starts from: its parent's state at the branch point, every reference one level further up.
 
 A branch inherits what was agreed, done and said: intent state, actions, context, variables, turn. It does not
-inherit what gives a right to act or tells who acts: approvals, authorities, budget, tenure, openings, mail, end.
+inherit what gives a right to act or tells who acts: approvals, authorities, limits and spend, tenure, openings, mail, end.
 A checkpoint is evidence, not a credential, and the branch has its own `TaskStarted`.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 from ..context import Build
 from ..events import Ref
 from ..ids import ancestor_action_id
+from .budget import Budget
 from .records import Action, ContextState, ExecutionState, InForce, IntentState, State
 
 
@@ -29,6 +30,7 @@ def inherit(parent: State, tenant: str, trajectory_id: str) -> State:
             turn_start=_up(execution.turn_start),
             reply=_up(execution.reply),
             actions={moved.action_id: moved for moved in map(_action, execution.actions.values())},
+            budget=Budget(turn=execution.turn),
             context=_context(execution.context),
             vars={name: _moved(var, "at") for name, var in execution.vars.items()},
             system_no=execution.system_no,

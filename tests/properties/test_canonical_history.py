@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from tests.schemas.logs import TENANT, TRAJECTORY, event
 from trajlake.schemas import events as e
 from trajlake.schemas.chain import genesis, verify

@@ -221,5 +221,10 @@ class RandomLog(Log):
         self.roll_back(to, turn)
 
     STEPS = (
-        [new_turn] * 4 + [call] * 4 + [outcome] * 4 + [intent_state] * 5 + [plain] * 3 + [approval, take_over, save, go_back]
+        [new_turn] * 4
+        + [call] * 4
+        + [outcome] * 4
+        + [intent_state] * 5
+        + [plain] * 3
+        + [approval, take_over, save, go_back]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from tests.schemas.logs import TENANT, TRAJECTORY, Log, event, mail
 from trajlake.schemas import events as e
 from trajlake.schemas.chain import genesis, verify
@@ -169,7 +170,10 @@ def test_an_erased_copy_stays_erased_and_needs_its_opening_from_elsewhere():
     bare = Event(**{name: getattr(taken, name) for name in taken.__struct_fields__} | {"payload": None, "salt": None})
     for events in ([*first, bare, after], [after, bare, *first]):
         assert canonical(events).events == first
-        assert canonical(events, [Opening(token=2, start=1, after_token=1, after_sequence=0)]).events[1:] == [bare, after]
+        assert canonical(events, [Opening(token=2, start=1, after_token=1, after_sequence=0)]).events[1:] == [
+            bare,
+            after,
+        ]
     assert canonical([*first, bare, taken]).events[1].payload is None
     assert canonical([*first, taken, bare]).events[1].payload is None
 
