@@ -37,6 +37,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _CANONICAL_GROWTH_MAX: Final = 6
 """Canonical text is at most this many times the compact text: `1e20,` becomes 22 characters."""
+_CANONICAL_SHRINK_MAX: Final = 4
+"""Compact text is at most this many times the canonical text: `-0.0,` becomes 2 characters."""
 
 
 class Blob(NamedTuple):
@@ -140,8 +142,9 @@ _Plan = tuple[tuple[str, _How], ...]
 def _offload_container(tree: Any) -> tuple[Json, list[Blob]]:
     try:
         data = _encode(tree)
-        small = len(data) * _CANONICAL_GROWTH_MAX <= INLINE_MAX
-        if small or len(canonical(tree)) <= INLINE_MAX:
+        if len(data) * _CANONICAL_GROWTH_MAX <= INLINE_MAX:
+            return tree, []
+        if len(data) <= INLINE_MAX * _CANONICAL_SHRINK_MAX and len(canonical(tree)) <= INLINE_MAX:
             return tree, []
     except UnicodeEncodeError:
         raise InvalidValue("a value holds a lone surrogate; pass it through to_tree") from None

@@ -91,8 +91,20 @@ def _tagged(tree: dict[str, Any], tag: str) -> Any:
     raise Refused(f"{tag} is no tag that this version knows")
 
 
+def _listed(content: Any) -> list[Any]:
+    # Text would be taken apart letter by letter.
+    if type(content) is not list:
+        raise TypeError("its content is no array")
+    return content
+
+
+def _items(content: Any) -> list[Any]:
+    items: list[Any] = _array(_listed(content))
+    return items
+
+
 def _pairs(content: Any) -> dict[Any, Any]:
-    return {read(key): read(item) for key, item in content}
+    return {read(key): read(item) for key, item in map(_listed, _listed(content))}
 
 
 def _unset(content: Any) -> Any:
@@ -102,8 +114,8 @@ def _unset(content: Any) -> Any:
 
 
 def _unrecorded(content: Any) -> Unrecorded:
-    type_name, text = content
-    return Unrecorded(type_name, READ["$str"](text))
+    type_name, text = _listed(content)
+    return Unrecorded(READ["$str"](type_name), READ["$str"](text))
 
 
 def _enum(content: Any) -> Any:
@@ -118,11 +130,11 @@ def _enum(content: Any) -> Any:
 
 
 def _exception(content: Any) -> BaseException:
-    name, arguments, _ = content
+    name, arguments, _ = _listed(content)
     cls: type[BaseException] = _class(name, "an exception")
     if not issubclass(cls, BaseException):
         raise Refused(f"{name} is no exception any more")
-    return make_exception(cls, read(arguments))
+    return make_exception(cls, _items(arguments))
 
 
 def make_exception(cls: type[BaseException], arguments: Sequence[Any]) -> BaseException:
@@ -138,7 +150,7 @@ def make_exception(cls: type[BaseException], arguments: Sequence[Any]) -> BaseEx
 
 
 def _dataclass(content: Any) -> Any:
-    name, fields = content
+    name, fields = _listed(content)
     import dataclasses
 
     cls = _class(name, "a dataclass")
@@ -162,7 +174,7 @@ def _dataclass(content: Any) -> Any:
 
 
 def _struct(content: Any) -> Any:
-    name, fields = content
+    name, fields = _listed(content)
     cls = _class(name, "a struct")
     if not issubclass(cls, msgspec.Struct):
         raise Refused(f"{name} is no msgspec struct any more")
@@ -200,9 +212,9 @@ def _class(name: str, what: str, meta: type = type) -> Any:
 
 
 _HOLDERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "$tuple": lambda content: tuple(_array(content)),
-    "$set": lambda content: set(_array(content)),
-    "$frozenset": lambda content: frozenset(_array(content)),
+    "$tuple": lambda content: tuple(_items(content)),
+    "$set": lambda content: set(_items(content)),
+    "$frozenset": lambda content: frozenset(_items(content)),
     "$dict": _pairs,
     "$enum": _enum,
     "$exception": _exception,

@@ -24,7 +24,8 @@ _DECIMAL_DIGITS_MAX: Final = 4000
 """Longer integers are written in hexadecimal: Python refuses to convert them to and from decimal."""
 
 _ODD: Final = re.compile("[\\\\\0\ud800-\udfff]")
-_ESCAPE: Final = re.compile(r"\\(\\|u[0-9a-f]{4})")
+_ESCAPE: Final = re.compile(r"\\(\\|u[0-9a-f]{4}|)")
+_INTEGER: Final = re.compile(r"-?[0-9]+|-?0x[0-9a-f]+")
 
 
 class Refused(Exception):
@@ -139,10 +140,13 @@ def _read_float(content: Any) -> float:
 
 
 def _read_integer(content: str) -> int:
+    if _INTEGER.fullmatch(content) is None:
+        raise ValueError(f"{content[:40]!r} is no integer")
     return int(content, 16) if "x" in content else int(content)
 
 
 def _read_text(content: str) -> str:
+    # A backslash that begins no escape leaves group 1 empty, and int("") raises.
     return _ESCAPE.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1][1:], 16)), content)
 
 

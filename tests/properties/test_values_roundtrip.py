@@ -16,8 +16,11 @@ from tests.golden import shapes
 from tests.schemas.same import same
 from trajlake.schemas.blobs import inline, is_blob, offload
 from trajlake.schemas.canonical_json import canonical, exact_canonical, parse_arguments
+from trajlake.schemas.errors import InvalidValue
 from trajlake.schemas.keys import arguments_hash
 from trajlake.schemas.limits import INLINE_MAX
+from trajlake.schemas.value_reading import _HOLDERS
+from trajlake.schemas.value_tags import READ
 from trajlake.schemas.values import from_tree, tag_tree, to_tree, to_tree_lossy
 
 any_text = st.text(st.characters(blacklist_categories=())) | st.sampled_from(
@@ -70,7 +73,7 @@ json_leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=Fa
 json_trees = st.recursive(json_leaves, lambda inner: st.lists(inner) | st.dictionaries(any_text, inner), max_leaves=30)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(values)
 def test_a_value_comes_back_exactly_through_its_json_text(value: Any) -> None:
     tree = to_tree(value)
@@ -80,7 +83,7 @@ def test_a_value_comes_back_exactly_through_its_json_text(value: Any) -> None:
     assert same(from_tree(json.loads(text)), value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(values)
 def test_a_recordable_result_is_written_as_an_argument_would_be(value: Any) -> None:
     tree, lossy = to_tree_lossy(value)
@@ -88,7 +91,7 @@ def test_a_recordable_result_is_written_as_an_argument_would_be(value: Any) -> N
     assert same(tree, to_tree(value))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(values)
 def test_the_hash_of_a_value_does_not_depend_on_the_way_it_took(value: Any) -> None:
     tree = to_tree(value)
@@ -109,7 +112,27 @@ def test_bulk_comes_back_exactly_through_its_blob(value: Any) -> None:
     assert same(from_tree(back)[0], value)
 
 
-@settings(max_examples=200, deadline=None)
+tags = st.sampled_from([*READ, *_HOLDERS, "$blob", "$later"])
+names = st.sampled_from(["tests.golden.shapes:Order", "builtins:ValueError", "os:system", "tests.golden.shapes:Colour"])
+hostile = st.recursive(
+    json_leaves | names,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(tags, inner, min_size=1, max_size=2),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(hostile)
+def test_a_hostile_tree_gives_a_value_or_one_line_and_nothing_else(tree: Any) -> None:
+    refusal = ""
+    try:
+        from_tree(tree)
+    except InvalidValue as error:
+        refusal = str(error)
+    assert "\n" not in refusal
+
+
+@settings(max_examples=100, deadline=None)
 @given(json_trees)
 def test_argument_text_that_a_model_emits_gives_the_value_it_says(tree: Any) -> None:
     assert same(parse_arguments(json.dumps(tree)), tree)
