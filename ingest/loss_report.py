@@ -70,17 +70,24 @@ def write_report(root: Root, report: LossReport) -> None:
     write_atomically(root.env, path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
 
-def all_reports(root: Root) -> Iterator[LossReport]:
-    """Yield every report in a root, by file hash."""
+def all_report_files(root: Root) -> Iterator[tuple[str, bytes, LossReport]]:
+    """Yield (name below imports/, its bytes, the report) for every report in a root, by file hash."""
     try:
         folders = root.env.listdir(f"{root.path}/imports")
     except FileNotFoundError:
         return
     for sha256 in folders:
         for name in root.env.listdir(root.import_folder(sha256)):
-            report = read_report(root, f"{root.import_folder(sha256)}/{name}") if name.endswith(".json") else None
+            path = f"{root.import_folder(sha256)}/{name}"
+            report = read_report(root, path) if name.endswith(".json") else None
             if report is not None:
-                yield report
+                yield f"{sha256}/{name}", read_file(root.env, path), report
+
+
+def all_reports(root: Root) -> Iterator[LossReport]:
+    """Yield every report in a root, by file hash."""
+    for _, _, report in all_report_files(root):
+        yield report
 
 
 def total(reports: Iterable[LossReport]) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""The landing as a place to put files: a local folder, or any fsspec URL. Every put is whole or not there."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Final, Protocol
+
+from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
+from trajlake.runtime.env import Env, make_folder, write_atomically
+
+DAY_S: Final = 86_400.0
+
+
+class LandingStore(Protocol):
+    """Puts and looks. `path` is relative to the landing, with `/`. Failures of the store raise OSError."""
+
+    url: str
+
+    def put(self, path: str, data: bytes) -> None:
+        """Store `data`, whole, replacing what is there; durable on return as far as the store promises it."""
+        ...
+
+    def get(self, path: str) -> bytes | None:
+        """Return what stands there, or None."""
+        ...
+
+    def size_and_age_s(self, path: str) -> tuple[int, float] | None:
+        """Return size and age of what stands there, or None; an unknown age counts as old."""
+        ...
+
+
+class LocalLanding:
+    """A folder: temp, sync, rename, directory sync."""
+
+    def __init__(self, folder: str, env: Env) -> None:
+        self.url = os.path.abspath(folder)
+        self._env = env
+
+    def put(self, path: str, data: bytes) -> None:
+        target = f"{self.url}/{path}"
+        make_folder(self._env, target.rpartition("/")[0])
+        write_atomically(self._env, target, data)
+
+    def get(self, path: str) -> bytes | None:
+        try:
+            with open(f"{self.url}/{path}", "rb") as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return None
+
+    def size_and_age_s(self, path: str) -> tuple[int, float] | None:
+        try:
+            status = os.stat(f"{self.url}/{path}")
+        except FileNotFoundError:
+            return None
+        return status.st_size, time.time() - status.st_mtime
+
+
+class RemoteLanding:
+    """An fsspec URL (object stores put whole objects; other stores get a temporary name and a move)."""
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        try:
+            self._filesystem, self._base = fsspec.core.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise UserError(f"{url}: {error}", exit_code=EXIT_COULD_NOT_RUN) from None
+        self.url = url
+
+    def put(self, path: str, data: bytes) -> None:
+        self._filesystem.pipe_file(self._full(path), data)
+        stored = self.size_and_age_s(path)
+        if stored is None or stored[0] != len(data):
+            raise OSError(f"{self.url}/{path}: the store holds {stored and stored[0]} bytes of {len(data)} after a put")
+
+    def get(self, path: str) -> bytes | None:
+        try:
+            data: bytes = self._filesystem.cat_file(self._full(path))
+        except FileNotFoundError:
+            return None
+        return data
+
+    def size_and_age_s(self, path: str) -> tuple[int, float] | None:
+        try:
+            info: dict[str, Any] = self._filesystem.info(self._full(path), refresh=True)
+        except FileNotFoundError:
+            return None
+        except TypeError:
+            info = self._filesystem.info(self._full(path))
+        modified = info.get("LastModified") or info.get("mtime") or info.get("created")
+        stamp = modified.timestamp() if hasattr(modified, "timestamp") else modified
+        age_s = time.time() - float(stamp) if isinstance(stamp, (int, float)) else DAY_S * 2
+        return int(info.get("size") or 0), age_s
+
+    def _full(self, path: str) -> str:
+        return f"{self._base.rstrip('/')}/{path}"
+
+
+def open_landing(url: str, env: Env) -> LandingStore:
+    """Return the landing behind a folder name, a `file://` URL or an fsspec URL."""
+    if url.startswith("file://"):
+        return LocalLanding(url.removeprefix("file://"), env)
+    return RemoteLanding(url) if "://" in url else LocalLanding(url, env)
