@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .env import REAL_ENV, Env, create_atomically, make_folder
+from .durable_folders import DurableFolders
+from .env import REAL_ENV, Env, create_atomically
 
 
 class FileArbiter:
@@ -11,8 +12,9 @@ class FileArbiter:
     def __init__(self, folder: str, *, env: Env = REAL_ENV) -> None:
         self._folder = f"{folder}/generations"
         self._env = env
+        self._folders = DurableFolders(env, folder)
 
     def create(self, key: str, generation: int, body: bytes) -> bool:
         folder = f"{self._folder}/{key}"
-        make_folder(self._env, folder)
+        self._folders.ensure(folder)
         return create_atomically(self._env, f"{folder}/{generation}.json", body)

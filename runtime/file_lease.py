@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
 
 from trajlake.schemas.ids import trajectory_key
 
-from .env import REAL_ENV, Env, create_atomically, make_folder, read_file, write_atomically
+from .durable_folders import DurableFolders
+from .env import REAL_ENV, Env, create_atomically, read_file, write_atomically
 from .lease import (
     LEASE_DURATION_S,
     Claim,
@@ -72,6 +73,8 @@ class FileLeaseStore:
         self._env = env
         self._boot = env.boot_id().hex()
         self._writer_is_dead = writer_is_dead or self._lock_is_free
+        self._folders = DurableFolders(env, root)
+        self._named: tuple[str, str] = ("", "")
         self._pause = threading.Event()  # never set: a wait that needs no clock of its own
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -92,6 +95,7 @@ class FileLeaseStore:
 
     def acquire(self, claim: Claim, token: int, *, expected: str | None, duration_s: float = LEASE_DURATION_S) -> Lease:
         path = self._path(claim.tenant, claim.trajectory_id)
+        self._name_worker(claim)
         asked_at_s = self._boot_s()
         tenure = Tenure(
             token=token, writer=claim.writer, host=claim.host, worker=claim.worker, first_lsn=claim.first_lsn,
@@ -129,7 +133,7 @@ class FileLeaseStore:
 
     def _create(self, path: str, claim: Claim, tenure: Tenure, duration_s: float, asked_at_s: float) -> Lease:
         _check_above(tenure.token, 0)
-        make_folder(self._env, path.rpartition("/")[0])
+        self._folders.ensure(path.rpartition("/")[0])
         stored = _Stored(
             format=FORMAT, tenant=claim.tenant, trajectory_id=claim.trajectory_id, revision=1, tenures=(tenure,),
             lease=self._hold(tenure.token, duration_s),
@@ -185,10 +189,31 @@ class FileLeaseStore:
         last = stored.tenures[-1]
         if hold.boot == self._boot:
             left_us = hold.expires_boot_us - self._env.boottime_us()
-            return 0.0 if left_us <= 0 or self._writer_is_dead(last.writer) else left_us / 1e6
+            return 0.0 if left_us <= 0 or self._is_dead(last) else left_us / 1e6
         if last.host == self._env.host():
             return 0.0  # this host has booted since: no process of then is left
         return max(0.0, (hold.expires_at_us - self._env.now_us()) / 1e6)  # a root that moved: only wall clocks compare
+
+    def _is_dead(self, tenure: Tenure) -> bool:
+        """Nobody holds its writer directory, or a later process does."""
+        if self._writer_is_dead(tenure.writer):
+            return True
+        try:
+            return read_file(self._env, self._worker_path(tenure.writer)) != tenure.worker.encode()
+        except FileNotFoundError:
+            return False
+
+    def _name_worker(self, claim: Claim) -> None:
+        """Write beside LOCK who holds the writer directory, before its first lease: see `_is_dead`, which reads the
+        lease record first, so that it never takes a worker for an earlier one.
+        """
+        if self._named != (claim.writer, claim.worker):
+            with suppress(FileNotFoundError):  # a claim without a writer directory in this root: tests, other stores
+                write_atomically(self._env, self._worker_path(claim.writer), claim.worker.encode())
+            self._named = (claim.writer, claim.worker)
+
+    def _worker_path(self, writer: str) -> str:
+        return f"{self._writers}/{writer}/WORKER"
 
     def _record(self, stored: _Stored) -> LeaseRecord:
         free_in_s = self._free_in_s(stored)

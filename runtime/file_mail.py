@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from trajlake.schemas.ids import trajectory_key
 
-from .env import REAL_ENV, Env, create_atomically, make_folder, read_file
+from .durable_folders import DurableFolders
+from .env import REAL_ENV, Env, create_atomically, read_file
 from .mail import MailConflict, MailItem, decode_item, encode_item
 
 
@@ -17,12 +18,12 @@ class FileMailStore:
     def __init__(self, root: str, *, env: Env = REAL_ENV) -> None:
         self._folder = f"{root}/mail"
         self._env = env
+        self._folders = DurableFolders(env, root)
 
     def post(self, item: MailItem) -> bool:
         text = encode_item(item)
         path = self._path(item)
-        make_folder(self._env, path.rpartition("/")[0])
-        if create_atomically(self._env, path, text):
+        if self._create(path, text):
             return True
         with contextlib.suppress(FileNotFoundError):
             if read_file(self._env, path) != text:
@@ -48,6 +49,16 @@ class FileMailStore:
             for item in self._items(f"{self._folder}/{key}"):
                 yield item.tenant, item.trajectory_id
                 break
+
+    def _create(self, path: str, text: bytes) -> bool:
+        folder = path.rpartition("/")[0]
+        self._folders.ensure(folder)
+        try:
+            return create_atomically(self._env, path, text)
+        except FileNotFoundError:  # an empty mail folder was tidied away
+            self._folders.forget(folder)
+            self._folders.ensure(folder)
+            return create_atomically(self._env, path, text)
 
     def _items(self, folder: str) -> Iterator[MailItem]:
         for name in self._names(folder):

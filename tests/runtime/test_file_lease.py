@@ -79,6 +79,19 @@ def test_whoever_holds_the_writer_directory_may_take_the_leases_of_its_dead_owne
     assert store.acquire(claim("new-life", "aa"), 2, expected="1").token == 2
 
 
+def test_a_lease_whose_writer_directory_a_later_process_took_is_free_to_everybody(tmp_path, holder):
+    """`holder` holds the directory; the lease in question is of an earlier life of it."""
+    store = FileLeaseStore(str(tmp_path))
+    (tmp_path / "writers" / "aa" / "WORKER").write_bytes(b"a later life")
+    assert store.read("default", "t").holder is None
+    (tmp_path / "writers" / "aa" / "WORKER").write_bytes(b"a")
+    assert store.read("default", "t").holder.worker == "a"
+
+
+def test_the_holder_of_a_writer_directory_is_named_before_its_first_lease(tmp_path, holder):
+    assert (tmp_path / "writers" / "aa" / "WORKER").read_bytes() == b"a"
+
+
 class Shifted(Env):
     """The real machine with another boot, host name, or clocks moved on."""
 
