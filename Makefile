@@ -11,7 +11,7 @@ PYTEST ?=
 PACKAGES := schemas runtime ingest pipelines sql
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check test-all soak bench lock clean namespace
+.PHONY: help setup demo test check lint tidy arrows types namespace test-all soak bench lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,11 +27,19 @@ demo: setup ## the main job: a killed agent, settled, shipped, compacted, querie
 test: setup ## the tests that run in six minutes on two cores
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(PYTEST)
 
-check: setup namespace ## lint, format, strict types, import arrows, tidy sizes
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+check: lint tidy arrows types ## lint, format, tidy sizes, import arrows, strict types ('make -k check' shows all)
+
+lint: setup
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+
+tidy: setup
 	$(BIN)/python tests/house/tidy.py
+
+arrows: setup
 	$(BIN)/lint-imports --no-logo
+
+types: setup namespace
 	$(BIN)/mypy -p trajlake
 
 # Links, not copies: a new file is seen without installing anything again.
