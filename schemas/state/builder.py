@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from ..context import Build, Builds
+from ..context import Build
 from ..events import ContextBuilt
 from .budget import BudgetFold
 from .records import Action, ContextState, ExecutionState, InForce, IntentState, State
@@ -49,7 +49,7 @@ class ContextFold:
     """Contexts inside a fold: closed runs are kept as they are, only the open one is frozen anew."""
 
     def __init__(self, context: ContextState) -> None:
-        self.builds = Builds(build for run in context.runs for build in run)
+        self.builds = context.builds()
         self.latest = context.latest
         self.by_purpose = Entries(context.by_purpose)
         self._closed = list(context.runs)

@@ -20,12 +20,13 @@ from typing import Final
 
 import msgspec
 
+from ..context import Builds
 from ..envelope import Event
 from ..errors import InvalidEvent, SchemaError
 from ..history import BY_MAIL, RollBack, came_by_mail, given_up, merged, roll_backs
 from . import fold_action, fold_intent
 from .builder import Builder
-from .records import State
+from .records import Action, State
 
 Fold = Callable[[Builder, Event], None]
 
@@ -83,20 +84,38 @@ class RolledBackPast(SchemaError):
 
 
 class Folder:
-    """An incremental fold: hold one and feed it events as they are written. Not for several threads.
+    """An incremental fold: hold one and feed it events as they are served or written. Not for several threads.
 
-    The cost of `apply` and `extend` is that of the new events; `state()` shares what did not change.
+    The cost of `apply` and `extend` is that of the new events; `state()` shares what did not change. `ahead` are
+    the events after `state` that are known already: fed one by one, they are folded with the roll-backs among
+    them in mind. Raises `RolledBackPast` when one of those voids `state`.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, ahead: Sequence[Event] = ()) -> None:
         self._builder = Builder(state)
+        self._ranges: dict[int, RollBack] = {}
+        self._left_out: frozenset[int] = frozenset()
+        self._spans: list[tuple[int, int]] = []
+        self._expect(ahead)
 
     @property
     def sequence_number(self) -> int:
+        """The last event folded."""
         return self._builder.sequence_number
 
+    @property
+    def builds(self) -> Builds:
+        """The contexts so far, live: for reading only."""
+        return self._builder.context.builds
+
+    def action(self, action_id: str) -> Action | None:
+        """Return one action as it stands, without freezing the state."""
+        return self._builder.actions.get(action_id)
+
     def apply(self, event: Event) -> None:
-        """Fold the next event. A `RolledBack` that gives up events already applied raises `RolledBackPast`."""
+        """Fold the next event. A `RolledBack` that was not `ahead` and gives up applied events raises
+        `RolledBackPast`: go on with a folder over the checkpoint at its `to`.
+        """
         self.extend((event,))
 
     def extend(self, events: Sequence[Event]) -> None:
@@ -105,25 +124,36 @@ class Folder:
         Raises `RolledBackPast` (nothing is folded then), `InvalidEvent` for another trajectory's event, a
         number out of order, or a body that is erased or cannot be folded (the folder is then of no more use).
         """
+        self._expect(events)
         builder = self._builder
-        ranges = roll_backs(events)
-        if not ranges:
+        if not self._spans:
             for event in events:
                 _fold_one(builder, event)
             return
-        _refuse_void(builder, ranges)
-        left_out = given_up(events, _with_intent(builder))
-        spans = merged(ranges)
-        firsts = [first for first, _ in spans]
+        firsts = [first for first, _ in self._spans]
         for event in events:
             number = event.sequence_number
             place = bisect_right(firsts, number) - 1
-            inside = place >= 0 and number <= spans[place][1]
-            _fold_one(builder, event, given_up=number in left_out, counted=inside)
+            inside = place >= 0 and number <= self._spans[place][1]
+            _fold_one(builder, event, given_up=number in self._left_out, counted=inside)
 
     def state(self) -> State:
         """Return the state now. Later events do not change it."""
         return self._builder.frozen()
+
+    def _expect(self, events: Sequence[Event]) -> None:
+        """Learn what the roll-backs among `events` give up, unless they are known."""
+        fresh = [r for r in roll_backs(events) if r.sequence_number not in self._ranges]
+        if not fresh:
+            return
+        builder = self._builder
+        void = [r.to for r in fresh if r.to < builder.sequence_number and r.to < r.last]
+        if void:
+            raise RolledBackPast(min(void), builder.sequence_number)
+        with_intent = {one.action_id for one in builder.actions.read.values() if one.intent is not None}
+        self._left_out |= given_up(events, with_intent)
+        self._ranges |= {r.sequence_number: r for r in fresh}
+        self._spans = merged(self._ranges.values())
 
 
 def fold(state: State, events: Iterable[Event]) -> State:
@@ -131,16 +161,6 @@ def fold(state: State, events: Iterable[Event]) -> State:
     folder = Folder(state)
     folder.extend(events if isinstance(events, (list, tuple)) else list(events))
     return folder.state()
-
-
-def _refuse_void(builder: Builder, ranges: Sequence[RollBack]) -> None:
-    void = [r.to for r in ranges if r.to < builder.sequence_number and r.to < r.last]
-    if void:
-        raise RolledBackPast(min(void), builder.sequence_number)
-
-
-def _with_intent(builder: Builder) -> set[str]:
-    return {action.action_id for action in builder.actions.read.values() if action.intent is not None}
 
 
 def _fold_one(builder: Builder, event: Event, *, given_up: bool = False, counted: bool = False) -> None:

@@ -1,8 +1,8 @@
 """What a branch starts from: its parent's state at the branch point, every reference one level further up.
 
 A branch inherits what was agreed, done and said: intent state, actions, context, variables, turn. It does not
-inherit what gives a right to act or tells who acts: approvals, authorities, limits and spend, tenure, openings, mail, end.
-A checkpoint is evidence, not a credential, and the branch has its own `TaskStarted`.
+inherit what gives a right to act or tells who acts: approvals, authorities, limits and spend, tenure, openings,
+mail, end. A checkpoint is evidence, not a credential, and the branch has its own `TaskStarted`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from ..context import Build
+from ..context import Build, Builds
 from ..events import (
     ContextHead,
     Decision,
@@ -284,6 +284,10 @@ class ContextState(_Part, frozen=True, kw_only=True, omit_defaults=True):
     runs: tuple[tuple[Build, ...], ...] = ()
     latest: InForce | None = None
     by_purpose: dict[str, InForce] = {}
+
+    def builds(self) -> Builds:
+        """Return the builds for look-ups: `builds().items(reference)` is the list in force at an event."""
+        return Builds(build for run in self.runs for build in run)
 
 
 class ExecutionState(_Part, frozen=True, kw_only=True, omit_defaults=True, dict=True):

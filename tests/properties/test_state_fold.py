@@ -109,6 +109,22 @@ def test_a_folder_fed_one_by_one_agrees_and_its_old_states_do_not_change(seed):
     assert all(state_bytes(state) == text for state, text in texts), f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_folder_that_knows_the_events_ahead_serves_them_one_by_one(seed):
+    events = RandomLog(seed, 120).events
+    whole = state_bytes(fold(START, events))
+    for cut in range(0, len(events), 7):
+        at_cut = fold(START, events[:cut])
+        if refusal(at_cut, events[cut:]) is not None:
+            with pytest.raises(RolledBackPast):
+                Folder(at_cut, ahead=events[cut:])
+            continue
+        folder = Folder(at_cut, ahead=events[cut:])
+        for one in events[cut:]:
+            folder.apply(one)
+        assert state_bytes(folder.state()) == whole, f"seed {seed}, cut {cut}"
+
+
 def digest_of_states() -> str:
     running = hashlib.sha256()
     for seed in range(6):

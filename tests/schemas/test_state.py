@@ -9,7 +9,6 @@ import pytest
 
 from tests.schemas.logs import TENANT, TRAJECTORY, Log, RandomLog, mail
 from trajlake.schemas import events as e
-from trajlake.schemas.context import Builds
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import InvalidEvent
 from trajlake.schemas.history import branch_point
@@ -32,6 +31,20 @@ from trajlake.schemas.state import (
 
 START = initial(TENANT, TRAJECTORY)
 
+GOLDEN = (
+    '{"tenant":"default","trajectory_id":"run-1","sequence_number":4,"head_hash":"HASH","recorded_at":1700000'
+    '240000000,"intent":{"goal":{"at":0,"value":{"text":"mend it"}},"first_goal":{"at":0,"value":{"text":"men'
+    'd it"}}},"execution":{"started":{"origin":"live","model":"m","workspace":"none"},"turn":0,"turn_start":1'
+    ',"reply":1,"actions":{"1.0":{"action_id":"1.0","tool":"pay","proposed":1,"turn":0,"by":"model","step":"p'
+    'ay","arguments_hash":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","intent":2,"firs'
+    't_intent":2,"intent_token":1,"intent_at":1700000120000000,"attempt":1,"key":"k1.0","effect":"external"}}'
+    ',"budget":{"limits":{"usd":"1.5"},"spent":{"turns":"1","model_calls":"1","usd":"0.25","tool_calls":"1"},'
+    '"held":{"1.0":{"usd":"1"}},"turn":0},"openings":[{"token":1,"start":0}],"tenure":{"token":1,"opened":0},'
+    '"context":{"runs":[[[3,null,0,[1],1]]],"latest":{"built":3,"purpose":"act","length":1,"context_hash":"c"'
+    ',"head":{}},"by_purpose":{"act":{"built":3,"purpose":"act","length":1,"context_hash":"c","head":{}}}},"v'
+    'ars":{"phase":{"at":4,"value":"fix"}}}}'
+)
+
 
 def begun(**fields: object) -> Log:
     log = Log()
@@ -41,6 +54,17 @@ def begun(**fields: object) -> Log:
 
 def folded(log: Log) -> State:
     return fold(START, log.events)
+
+
+def test_the_bytes_of_a_state_are_golden():
+    log = begun(budget={"usd": "1.50"}, model="m")
+    log.reply("pay", turn=0, cost={"usd": "0.25"})
+    log.intent("1.0", reserved={"usd": "1"})
+    log.add(e.ContextBuilt(context_hash="c", append=(1,)))
+    log.add(e.VarSet(name="phase", value="fix"))
+    state = folded(log)
+    text = state_bytes(state).decode().replace(log.events[-1].hash.hex(), "HASH")
+    assert text == GOLDEN
 
 
 def test_every_event_type_is_folded_or_named_as_not_folded():
@@ -224,7 +248,7 @@ def test_vars_end_with_their_deletion_and_context_is_kept_by_reference():
     assert list(execution.vars) == ["b"]
     assert execution.context.latest.context_hash == "i"
     assert execution.context.by_purpose["act"].head.system == "s"
-    assert Builds(build for run in execution.context.runs for build in run).items(5) == [1, 3]
+    assert execution.context.builds().items(5) == [1, 3]
 
 
 def test_a_roll_back_leaves_turns_out_and_keeps_spend_authority_and_mail():
@@ -329,7 +353,7 @@ def test_a_branch_folds_its_parents_prefix_then_its_own():
     assert (state.execution.vars["a"].at, state.execution.budget.limits) == ((1, 6), {"usd": "9"})
     assert state.execution.branched.at_turn == 1
     assert state.execution.budget.spent == {"turns": "1"}, "turns of its own"
-    assert Builds(build for run in state.execution.context.runs for build in run).items(2) == [(1, 1), (1, 3), 1]
+    assert state.execution.context.builds().items(2) == [(1, 1), (1, 3), 1]
     again = inherit(state, TENANT, "twig")
     assert again.execution.actions["^2:1.0"].intent == (2, 2)
     assert state_bytes(from_parts(parts(state))) == state_bytes(state)
@@ -367,3 +391,5 @@ def test_freezing_shares_what_did_not_change():
     assert one.execution.actions is two.execution.actions
     assert one.execution.vars == {}
     assert folder.sequence_number == 2
+    assert folder.action("1.0") == two.execution.actions["1.0"]
+    assert len(folder.builds) == 0
