@@ -45,7 +45,7 @@ class Authorized(Payload, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ApprovalRequested(Payload, frozen=True, kw_only=True, omit_defaults=True):
-    """A question to a person about exactly this action and these arguments. `approval_id` is unique in the trajectory."""
+    """A question to a person about exactly this action and these arguments. `approval_id` is unique per trajectory."""
 
     approval_id: str
     action_id: str
