@@ -116,7 +116,7 @@ class ModelReplied(Payload, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Compacted(Payload, frozen=True, kw_only=True, omit_defaults=True):
-    """A summary took the place of earlier items: the reply that holds it, or its text. The first `keep` items stayed."""
+    """A summary (the reply that holds it, or its text) took the place of the items behind the first `keep`."""
 
     reply: Ref | None = None
     summary: Json = None
