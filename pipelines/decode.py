@@ -9,24 +9,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
-from zlib import crc32
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from trajlake.pipelines.partitions import model_partition
-from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE, TrajectoryInfo, decode_info, header_at, payload_at
+from trajlake.runtime.columns import SegmentColumns, scan_columns
+from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE
 from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.segment_format import (
-    TRAILER_SIZE,
-    Seal,
-    SegmentHeader,
-    decode_header,
-    read_seal,
-    seal_start,
-)
 from trajlake.schemas.events import NAME_OF_CODE
 from trajlake.schemas.versions import CURRENT_SCHEMA_VERSION
 
@@ -49,53 +41,23 @@ class SegmentNewer(Exception):
     """The segment holds event types or schema versions of a newer trajlake: it waits until this one is upgraded."""
 
 
-class SealedSegment(NamedTuple):
-    """A whole sealed segment whose bytes were checked."""
-
-    data: bytes
-    header: SegmentHeader
-    seal: Seal
-    infos: list[TrajectoryInfo]
-
-
-def open_sealed(path: str) -> SealedSegment:
-    """Read and check a sealed segment. Raises `SegmentCorrupt` with the reason, `SegmentNewer`, or `OSError`."""
+def open_sealed(path: str) -> SegmentColumns:
+    """Read and check a sealed segment. Raises `SegmentCorrupt` with the reason, or `OSError`."""
     with open(path, "rb") as file:
         data = file.read()
-    header = decode_header(data, path)
-    start = seal_start(data[-TRAILER_SIZE:], len(data))
-    seal = read_seal(memoryview(data)[start:], header.epoch) if start is not None else None
-    if start is None or seal is None:
-        raise SegmentCorrupt(f"{path}: ends without a SEAL that is valid", path=path)
-    computed = crc32(memoryview(data)[:start])
-    if computed != seal.checksum:
-        raise SegmentCorrupt(
-            f"{path}: checksum mismatch (stored {seal.checksum:#010x}, computed {computed:#010x})", path=path
-        )
-    if seal.first_lsn != header.first_lsn:
-        raise SegmentCorrupt(f"{path}: header begins at lsn {header.first_lsn}, SEAL at {seal.first_lsn}", path=path)
-    infos = [_info(data, header, offset, seal.key(n), path) for n, offset in enumerate(seal.info_offsets)]
-    return SealedSegment(data, header, seal, infos)
+    return scan_columns(data, path)
 
 
-def _info(data: bytes, header: SegmentHeader, offset: int, key: bytes, path: str) -> TrajectoryInfo:
-    found = header_at(data, offset, header.epoch)
-    payload = payload_at(data, offset, found) if found is not None else None
-    if payload is None:
-        raise SegmentCorrupt(f"{path}: no TRAJECTORY frame at byte {offset}", path=path)
-    return decode_info(payload, key, path)
-
-
-def event_columns(segment: SealedSegment, path: str) -> pl.DataFrame:
+def event_columns(segment: SegmentColumns, path: str) -> pl.DataFrame:
     """Return the events of a segment as the columns of the table `events`, in lsn order, plus nothing else.
 
     `payload` points into the segment's bytes: the frame is cheap to filter and must be written or copied to
     outlive them. Raises `SegmentCorrupt` for payloads that are not UTF-8, `SegmentNewer` for unknown types.
     """
     headers = _headers(segment, path)
-    payload_starts = np.frombuffer(segment.seal.offsets, "<u8").astype(np.int64) + HEADER_SIZE
+    payload_starts = np.frombuffer(segment.offsets, "<u8").astype(np.int64) + HEADER_SIZE
     lengths = headers["payload_length"].astype(np.int64)
-    if len(lengths) and int((payload_starts + lengths).max()) > segment.seal.seal_offset:
+    if len(lengths) and int((payload_starts + lengths).max()) > segment.data_size:
         raise SegmentCorrupt(f"{path}: a frame reaches into the SEAL", path=path)
     salts = _hex_column(headers["salt"])
     hashes = _hex_column(headers["hash"])
@@ -113,19 +75,19 @@ def event_columns(segment: SealedSegment, path: str) -> pl.DataFrame:
             "commitment": _commitments(segment.data, salts, payload_starts, lengths),
             "cryptographic_hash": hashes,
             "lsn": np.ascontiguousarray(headers["lsn"]),
-            "ordinal": np.frombuffer(segment.seal.ordinals, "<u4"),
+            "ordinal": np.frombuffer(segment.ordinals, "<u4"),
         }
     )
     return _named(frame, segment)
 
 
-def _headers(segment: SealedSegment, path: str) -> np.ndarray[Any, Any]:
+def _headers(segment: SegmentColumns, path: str) -> np.ndarray[Any, Any]:
     """Gather the 128 bytes before each payload into one structured array, and check what the SEAL promises."""
-    offsets = np.frombuffer(segment.seal.offsets, "<u8")
+    offsets = np.frombuffer(segment.offsets, "<u8")
     words = np.frombuffer(segment.data, "<u8", count=len(segment.data) // 8)
     gathered = words[(offsets // 8).astype(np.int64)[:, None] + np.arange(HEADER_SIZE // 8)]
     headers = np.ascontiguousarray(gathered).view(np.uint8).reshape(-1).view(_HEADER_DTYPE)
-    expected = segment.seal.first_lsn + np.arange(len(headers))
+    expected = segment.first_lsn + np.arange(len(headers))
     if not np.array_equal(headers["lsn"], expected) or np.any(headers["epoch"] != segment.header.epoch):
         raise SegmentCorrupt(f"{path}: its SEAL names frames that are not its own", path=path)
     known = np.isin(headers["type_code"], np.array(list(NAME_OF_CODE), dtype=np.uint16))
@@ -134,8 +96,8 @@ def _headers(segment: SealedSegment, path: str) -> np.ndarray[Any, Any]:
     return headers
 
 
-def _named(frame: pl.DataFrame, segment: SealedSegment) -> pl.DataFrame:
-    infos = segment.infos
+def _named(frame: pl.DataFrame, segment: SegmentColumns) -> pl.DataFrame:
+    infos = segment.trajectories
     named = pl.DataFrame(
         {
             "tenant": [info.tenant for info in infos],
@@ -168,7 +130,7 @@ def _hex_column(digests: np.ndarray[Any, Any]) -> pl.Series:
     return pl.Series(values=pl.from_arrow(array))
 
 
-def _text_views(data: bytes, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], path: str) -> pl.Series:
+def _text_views(data: memoryview, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], path: str) -> pl.Series:
     """Return the texts at `starts` without copying them: an Arrow view array over the segment's own bytes."""
     source = np.frombuffer(data, np.uint8)
     views = np.zeros((len(starts), 4), dtype="<i4")
@@ -191,13 +153,12 @@ def _text_views(data: bytes, starts: np.ndarray[Any, Any], lengths: np.ndarray[A
 
 
 def _commitments(
-    data: bytes, salts: pl.Series, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
+    data: memoryview, salts: pl.Series, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
 ) -> pl.Series:
     """Return sha256(hex salt LF payload) of every frame as hex."""
-    view = memoryview(data)
     spans: Sequence[tuple[int, int]] = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
     digests = [
-        sha256(b"%b\n%b" % (salt.encode(), view[start:end])).digest()
+        sha256(b"".join((salt.encode(), b"\n", data[start:end]))).digest()
         for salt, (start, end) in zip(salts.to_list(), spans, strict=True)
     ]
     return _hex_column(np.frombuffer(b"".join(digests), dtype="V32"))

@@ -22,7 +22,9 @@ _SEQUENCE: Final = Column("sequence_number", "int64", "", "place in the trajecto
 _TURN: Final = Column("turn", "int32", "", "turn of the agent's loop; -1 is the prologue", nullable=False)
 _RECORDED: Final = Column("recorded_at", "timestamp", "", "the writer's clock; never an order", nullable=False)
 _STARTED_ON: Final = Column("started_on", "date", "", "UTC day of the start", nullable=False)
-_MODEL: Final = Column("model", "string", "", "id@version at the start (a partition; long names are cut)", nullable=False)
+_MODEL: Final = Column(
+    "model", "string", "", "id@version at the start (a partition; long names are cut)", nullable=False
+)
 _GIVEN_UP: Final = Column("given_up", "bool", "", "a roll-back left it behind: kept, never trained", nullable=False)
 _SYSTEM_NO: Final = Column("system_no", "int32", "", "raised by every switch of model, prompt or tools", nullable=False)
 
@@ -86,17 +88,27 @@ TRAJECTORIES: Final = Table(
         Column("last_sequence", "int64", "", "sequence number of the last canonical event", nullable=False),
         Column("head_hash", "string", "hex", "hash of the last canonical event", nullable=False),
         Column("fencing_token", "int64", "", "token of the tenure in force", nullable=False),
-        Column("openings", "string", "json", "the line: [[token, start, after_token, after_sequence, after_hash], …]",
-               nullable=False),
+        Column(
+            "openings",
+            "string",
+            "json",
+            "the line: [[token, start, after_token, after_sequence, after_hash], …]",
+            nullable=False,
+        ),
         Column("events", "int64", "rows", "canonical events", nullable=False),
         Column("superseded", "int64", "rows", "rows in quarantine off the line", nullable=False),
         Column("held_back", "int64", "rows", "rows in quarantine behind a gap or a missing opening", nullable=False),
-        Column("conflicts", "int64", "rows", "other events under a used key: refused by resume and curation",
-               nullable=False),
+        Column(
+            "conflicts",
+            "int64",
+            "rows",
+            "other events under a used key: refused by resume and curation",
+            nullable=False,
+        ),
         Column("turns", "int64", "turns", "turns with a kept event, given-up ones left out", nullable=False),
         Column("model_calls", "int64", "rows", "attempts of model calls", nullable=False),
         Column("tool_calls", "int64", "rows", "actions", nullable=False),
-        Column("in_doubt", "int64", "rows", "actions whose stage is in doubt", nullable=False),
+        Column("in_doubt", "int64", "rows", "actions whose stage is in_doubt", nullable=False),
         Column("input_tokens", "int64", "tokens", "sum over model calls, null where none reports"),
         Column("output_tokens", "int64", "tokens", "sum over model calls, null where none reports"),
         Column("resumes", "int64", "rows", "Resumed events", nullable=False),
@@ -172,8 +184,13 @@ TOOL_CALLS: Final = Table(
         Column("result_seq", "int64", "", "ToolResult of the latest attempt, or what settled it"),
         Column("settled_seq", "int64", "", "latest ToolSettled"),
         Column("late_seq", "int64", "", "latest LateResult"),
-        Column("stage", "string", "", "unsent | in flight | waiting | settled | in doubt | recorded | unanswered",
-               nullable=False),
+        Column(
+            "stage",
+            "string",
+            "",
+            "unsent | in_flight | waiting | settled | in_doubt | recorded | unanswered",
+            nullable=False,
+        ),
         Column("tool", "string", "", "name of the tool"),
         Column("tool_version", "string", "", "version at the intent"),
         Column("step", "string", "", "step name where the caller gave one"),

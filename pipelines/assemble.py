@@ -1,0 +1,182 @@
+"""The launcher's part of a run after the stages: everything the run does to every table, as one run file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import polars as pl
+from deltalake import DeltaTable
+
+from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.content_store import StoredBlob
+from trajlake.pipelines.cursors import Advance, advance
+from trajlake.pipelines.derive import DERIVED
+from trajlake.pipelines.imports_table import new_imports
+from trajlake.pipelines.lake import DataFile, Lake, files_of, now_text
+from trajlake.pipelines.rewrite import without
+from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport
+from trajlake.pipelines.run_report import RunReport
+from trajlake.pipelines.snapshot import Cursor, FileAdd, FileRemove, RunFile, Snapshot
+from trajlake.pipelines.table_files import write_files
+from trajlake.schemas.tables import SNAPSHOT_TABLES
+
+NO_TENANT = "*"
+"""Tenant of `segment_lost` rows, which belong to no tenant: outside the grammar of tenants on purpose."""
+
+
+class _Changes:
+    """Adds and Removes of one run, collected table by table."""
+
+    def __init__(self, plan: Plan, lake: Lake, snapshot: Snapshot, handle: DeltaTable) -> None:
+        self.plan, self.lake = plan, lake
+        self.adds: dict[str, list[FileAdd]] = {}
+        self.removes: dict[str, list[FileRemove]] = {}
+        self._snapshot, self._handle = snapshot, handle
+
+    def files(self, table: str) -> list[DataFile]:
+        if table == "events":
+            return files_of(self._handle, self.lake.path("events"))
+        return self.lake.files(self._snapshot, table)
+
+    def add(self, table: str, adds: Sequence[FileAdd]) -> None:
+        if adds:
+            self.adds.setdefault(table, []).extend(adds)
+
+    def write(self, table: str, rows: pl.DataFrame, part: str) -> None:
+        directory, described = self.lake.path(table), SNAPSHOT_TABLES[table]
+        self.add(table, write_files(rows, described, directory, self.plan.run, self.plan.partition_by, part))
+
+    def drop(self, table: str, keys: pl.DataFrame, on: tuple[str, str] = ("tenant", "trajectory_id")) -> int:
+        done = without(
+            self.files(table), SNAPSHOT_TABLES[table], self.lake.path(table), keys, self.plan.run,
+            self.plan.partition_by, on,
+        )  # fmt: skip
+        self.add(table, done.adds)
+        if done.removes:
+            self.removes.setdefault(table, []).extend(done.removes)
+        return done.rows_dropped
+
+
+def assemble(
+    plan: Plan,
+    lake: Lake,
+    snapshot: Snapshot,
+    handle: DeltaTable,
+    reports: Sequence[SegmentReport],
+    buckets: Sequence[BucketReport],
+    report: RunReport,
+) -> RunFile | None:
+    """Return the run file, or None if nothing changes; fill `report` either way. Writes the files still missing."""
+    unsettled = {name for bucket in buckets for name in bucket.unsettled}
+    moved = advance(snapshot.cursors, reports, plan.declared, unsettled)
+    changes = _Changes(plan, lake, snapshot, handle)
+    removed = _rows(changes, buckets)
+    imports = new_imports(plan, lake, snapshot)
+    _blobs(changes, reports, moved, report, imports.sources)
+    _lost(changes, snapshot.cursors, moved.cursors)
+    if len(imports.replaced):
+        changes.drop("imports", imports.replaced, on=("tenant", "sha256"))
+    changes.write("imports", imports.rows, "imports")
+    stale = _stale(plan, snapshot, buckets)
+    _tell(report, reports, buckets, moved, removed, len(imports.rows))
+    report.bytes_added = sum(add.size for adds in changes.adds.values() for add in adds)
+    if not changes.adds and not changes.removes and moved.cursors == dict(snapshot.cursors) and stale == snapshot.stale:
+        return None
+    report.outcome, report.snapshot, report.run = "committed", plan.number, plan.run
+    return RunFile(
+        number=plan.number,
+        name=plan.run,
+        kind="compact",
+        created_at=now_text(),
+        partition_by=plan.partition_by,
+        adds=changes.adds,
+        removes=changes.removes,
+        cursors=moved.cursors,
+        erasure_epoch=snapshot.erasure_epoch,
+        stale=stale,
+        report=report.as_json(),
+    )
+
+
+def _rows(changes: _Changes, buckets: Sequence[BucketReport]) -> int:
+    """Add what the buckets wrote and take out what they reported; return the rows that left `events`."""
+    removed = 0
+    for table in SNAPSHOT_TABLES:
+        drops = [pl.read_ipc(b.drops[table]) for b in buckets if table in b.drops]
+        if drops:
+            dropped = changes.drop(table, pl.concat(drops).unique())
+            removed += dropped if table == "events" else 0
+        for bucket in buckets:
+            changes.add(table, bucket.adds.get(table, []))
+    return removed
+
+
+def _blobs(
+    changes: _Changes,
+    reports: Sequence[SegmentReport],
+    moved: Advance,
+    report: RunReport,
+    sources: Sequence[StoredBlob],
+) -> None:
+    stored = {(blob.tenant, blob.sha256): blob for blob in sources}
+    for segment in reports:
+        if segment.segment.name in moved.admitted:
+            stored.update({(blob.tenant, blob.sha256): blob for blob in segment.stored})
+        report.blobs_missing += [(tenant, digest) for tenant, digest in segment.missing]
+    report.blobs_stored = len(stored)
+    if not stored:
+        return
+    rows = [msgspec.to_builtins(blob) for _, blob in sorted(stored.items())]
+    frame = pl.DataFrame(rows, schema=polars_schema(SNAPSHOT_TABLES["blobs"]))
+    # An object that a row named but that was found damaged was written anew: the old row goes.
+    changes.drop("blobs", frame.select("tenant", "sha256"), on=("tenant", "sha256"))
+    changes.write("blobs", frame, "blobs")
+
+
+def _lost(changes: _Changes, before: dict[str, Cursor], after: dict[str, Cursor]) -> None:
+    """Keep one `segment_lost` row per range that was passed without its bytes."""
+    ranges = {(writer, lost) for writer, cursor in after.items() for lost in cursor.lost}
+    if ranges == {(writer, lost) for writer, cursor in before.items() for lost in cursor.lost}:
+        return
+    for file in changes.files("quarantine"):
+        if file.partition["tenant"] == NO_TENANT:
+            gone = FileRemove(path=file.relative, size=file.size, partition=file.partition)
+            changes.removes.setdefault("quarantine", []).append(gone)
+    schema = polars_schema(SNAPSHOT_TABLES["quarantine"])
+    rows: list[dict[str, Any]] = [
+        {
+            "tenant": NO_TENANT, "writer": writer, "lsn": lost.first, "last_lsn": lost.last, "reason": "segment_lost",
+            "detail": f"{lost.segment}: {lost.reason}" if lost.segment else lost.reason,
+        }
+        for writer, lost in sorted(ranges, key=lambda r: (r[0], r[1].first, r[1].last))
+    ]  # fmt: skip
+    frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema)
+    changes.write("quarantine", frame, "lost")
+
+
+def _stale(plan: Plan, snapshot: Snapshot, buckets: Sequence[BucketReport]) -> tuple[str, ...]:
+    if plan.derive:
+        return ()
+    wrote = any(bucket.adds.get("events") or bucket.drops.get("events") for bucket in buckets)
+    return tuple(DERIVED) if wrote else snapshot.stale
+
+
+def _tell(
+    report: RunReport,
+    reports: Sequence[SegmentReport],
+    buckets: Sequence[BucketReport],
+    moved: Advance,
+    removed: int,
+    imports: int,
+) -> None:
+    report.segments_taken = len(moved.admitted)
+    report.segments_waiting += [(waiting.name, waiting.why) for waiting in moved.waiting]
+    report.segments_corrupt = [(corrupt.name, corrupt.why) for corrupt in moved.corrupt]
+    report.events_removed = removed
+    report.imports_added = imports
+    for name in ("duplicates", "events_added", "superseded", "held_back", "conflicts", "expired"):
+        setattr(report, name, sum(getattr(bucket, name) for bucket in buckets))
+    report.trajectories_touched = sum(bucket.touched for bucket in buckets)
+    del reports

@@ -1,0 +1,54 @@
+"""The two stages of a run on a Beam runner. Wiring only: what the stages do stands in `explode` and `reduce`.
+
+An element is the number of a segment; only `(bucket, path)` crosses the shuffle. The one file that imports Beam at
+module level; import it through `compact(options.runner=…)`, never from a verb's module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+_handlers = list(logging.root.handlers)
+import apache_beam as beam  # noqa: E402  # the handlers above are restored below
+from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
+
+# Importing Beam installs a root log handler, after which the user's own basicConfig() would do nothing.
+logging.root.handlers[:] = _handlers
+
+from trajlake.pipelines.explode import explode  # noqa: E402
+from trajlake.pipelines.reduce import reduce  # noqa: E402
+from trajlake.pipelines.run_plan import Plan  # noqa: E402
+
+
+def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str]:
+    """Run both stages on `runner` (named, never Beam's default) and return the paths of the bucket reports.
+
+    `options` are Beam's own flags. Staging must be a file system that every worker sees. Raises what the runner
+    raises; nothing is committed then.
+    """
+    manifest = f"{plan.staging}/manifest"
+    flags = [f"--runner={runner}", *options]
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        (
+            pipeline
+            | "segments" >> beam.Create(list(range(len(plan.segments))), reshuffle=True)
+            | "explode" >> beam.FlatMap(_explode, plan.path).with_output_types(tuple[int, str])
+            | "paths by bucket" >> beam.GroupByKey()
+            | "reduce" >> beam.Map(_reduce, plan.path).with_output_types(str)
+            | "manifest" >> beam.Map(_note, manifest).with_output_types(str)
+        )
+    return [f"{plan.staging}/bucket-{number}.json" for number in range(plan.buckets)]
+
+
+def _explode(place: int, plan_path: str) -> list[tuple[int, str]]:
+    return explode(plan_path, place)
+
+
+def _reduce(group: tuple[int, Iterable[str]], plan_path: str) -> str:
+    return reduce(plan_path, group[0], list(group[1]))
+
+
+def _note(path: str, manifest: str) -> str:
+    del manifest
+    return path

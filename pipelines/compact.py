@@ -1,0 +1,179 @@
+"""Compaction: landed segments become rows of every table, and one snapshot.
+
+`compact` is one process without Beam; `beam_compact` runs the same two stages on a runner. Either way only paths move
+between stages, and the launcher alone commits. Source: design/lake.md, *Compaction*.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from trajlake.pipelines.assemble import assemble
+from trajlake.pipelines.commit import add_new_columns, commit_run, finish_half_done, head_handle
+from trajlake.pipelines.durable_files import make_directory
+from trajlake.pipelines.explode import REPORT_SUFFIX, explode
+from trajlake.pipelines.lake import Lake, local_path
+from trajlake.pipelines.lake_errors import RunLost
+from trajlake.pipelines.landing import Taking, list_segments, take
+from trajlake.pipelines.ledger import append_run
+from trajlake.pipelines.reduce import reduce
+from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
+from trajlake.pipelines.run_report import CompactOptions, RunReport
+from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+
+Progress = Callable[[str, int, int], None]
+"""Told (step, done, total); a step without a count has total 0. Tests kill the process inside it."""
+
+STAGING_KEPT_S: Final = 86_400
+
+
+def no_progress(_: str, __: int, ___: int) -> None:
+    """Progress that nobody wants to hear of."""
+
+
+def compact(
+    landing: str, lake: str, options: CompactOptions | None = None, progress: Progress = no_progress
+) -> RunReport:
+    """Take what has landed into the lake and return what was done. The lake is made where there is none.
+
+    On return the snapshot is durable. Safe to kill at any moment and to run again, and to run twice at once: the
+    loser of a race starts again on what the winner left. Raises `LakeError` kinds; bad segments never raise, they
+    are listed in the report.
+    """
+    options = options or CompactOptions()
+    begun = time.monotonic()
+    source = local_path(landing, "landing")
+    list_segments(source)
+    opened = Lake.open(lake, create=not options.dry_run or not _exists(lake), partition_by=options.partition_by)
+    finished_other = False
+    for attempt in range(options.attempts):
+        finished_other |= finish_half_done(opened, lambda name: progress(name, 0, 0)) is not None
+        try:
+            report = _one_run(source, opened, options, progress)
+            break
+        except RunLost:
+            progress("another launcher was ahead", attempt + 1, options.attempts)
+            if attempt + 1 == options.attempts:
+                raise
+    report.finished_other = finished_other
+    report.lost_races = attempt
+    report.seconds = round(time.monotonic() - begun, 3)
+    if report.outcome == "committed":
+        append_run(opened, report)
+    return report
+
+
+def _exists(lake: str) -> bool:
+    return os.path.isdir(os.path.join(local_path(lake, "lake"), STATE_DIRECTORY))
+
+
+def _one_run(landing: str, lake: Lake, options: CompactOptions, progress: Progress) -> RunReport:
+    snapshot = lake.newest()
+    segments, strangers = list_segments(landing)
+    taking = take(segments, snapshot.cursors, strangers, options.declare_lost)
+    plan = _plan(landing, lake, snapshot, taking, options)
+    report = RunReport(
+        snapshot=snapshot.number,
+        segments_waiting=[tuple(waiting) for waiting in taking.waiting],  # type: ignore[misc]
+        strangers=taking.strangers,
+        bytes_read=sum(segment.size for segment in plan.segments),
+    )
+    if options.dry_run:
+        report.outcome, report.segments_taken = "dry_run", len(plan.segments)
+        return report
+    make_directory(plan.staging)
+    try:
+        write_document(plan.path, plan)
+        reports, buckets = _stages(plan, options, progress)
+        # From here on nothing may change under us: the handle that will commit is the one whose files we list.
+        handle = head_handle(lake, snapshot)
+        columns = add_new_columns(lake, snapshot)
+        if columns:
+            handle = head_handle(lake, snapshot)
+        run = assemble(plan, lake, snapshot, handle, reports, buckets, report)
+        if run is None:
+            return report
+        progress("files written", 0, 0)
+        run = msgspec.structs.replace(run, new_columns=columns)
+        commit_run(lake, run, handle, lambda name: progress(name, 0, 0))
+        return report
+    finally:
+        shutil.rmtree(plan.staging, ignore_errors=True)
+        _sweep_staging(lake)
+
+
+def _plan(landing: str, lake: Lake, snapshot: Snapshot, taking: Taking, options: CompactOptions) -> Plan:
+    run = f"{snapshot.number + 1}-{secrets.token_hex(8)}"
+    rebuild = tuple(snapshot.stale) if options.derive else ()
+    size = sum(segment.size for segment in taking.segments)
+    if rebuild:
+        size += 4 * sum(file.size for file in lake.files(snapshot, "events"))
+    before = None
+    if options.settle_after_s is not None:
+        before = int((time.time() - options.settle_after_s) * 1_000_000)
+    return Plan(
+        lake=lake.url,
+        landing=landing,
+        staging=lake.path(STATE_DIRECTORY, "staging", run),
+        run=run,
+        base=snapshot.number,
+        buckets=max(1, min(256, -(-size // options.bucket_bytes))),
+        partition_by=snapshot.partition_by,
+        derive=options.derive,
+        rebuild=rebuild,
+        settled_before=before,
+        segments=tuple(taking.segments),
+        declared=options.declare_lost,
+    )
+
+
+def _stages(plan: Plan, options: CompactOptions, progress: Progress) -> tuple[list[SegmentReport], list[BucketReport]]:
+    """Run both stages, on a Beam runner or here, and return what every segment and bucket reported."""
+    if not plan.segments and not plan.rebuild:
+        return [], []
+    if options.runner is not None and plan.segments:
+        from trajlake.pipelines.beam_compact import run_stages
+
+        results = run_stages(plan, options.runner, options.beam_options)
+        progress("stages done", len(plan.segments), len(plan.segments))
+    else:
+        results = _here(plan, progress)
+    names = [f"{place:06d}{REPORT_SUFFIX}" for place in range(len(plan.segments))]
+    reports = [read_document(os.path.join(plan.staging, name), SegmentReport) for name in names]
+    return reports, [read_document(path, BucketReport) for path in results]
+
+
+def _here(plan: Plan, progress: Progress) -> list[str]:
+    groups: dict[int, list[str]] = {bucket: [] for bucket in range(plan.buckets)}
+    for place in range(len(plan.segments)):
+        for bucket, path in explode(plan.path, place):
+            groups[bucket].append(path)
+        progress("segments read", place + 1, len(plan.segments))
+    results = []
+    for bucket, paths in groups.items():
+        results.append(reduce(plan.path, bucket, paths))
+        for path in paths:
+            if path.endswith(".arrow"):
+                os.unlink(path)
+        progress("buckets written", bucket + 1, plan.buckets)
+    return results
+
+
+def _sweep_staging(lake: Lake) -> None:
+    """Remove staging directories that dead runs left more than a day ago."""
+    directory = lake.path(STATE_DIRECTORY, "staging")
+    oldest = time.time() - STAGING_KEPT_S
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        try:
+            if os.path.getmtime(path) < oldest:
+                shutil.rmtree(path, ignore_errors=True)
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,147 @@
+"""First stage of a run: one segment in, its blobs into the content store, its rows into staging files by bucket.
+
+A worker's element is a segment; only paths leave it. Whatever is wrong with a segment ends up in its report, never in
+an exception: one corrupt segment stops no other.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.decode import SegmentNewer, event_columns, open_sealed
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import BlobDamaged, LakeError
+from trajlake.pipelines.landing import LandedSegment, blob_path
+from trajlake.pipelines.run_plan import Plan, SegmentReport, read_document, write_document
+from trajlake.runtime.columns import SegmentColumns
+from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.schemas.blobs import blob_hashes
+from trajlake.schemas.errors import InvalidEvent
+
+REPORT_SUFFIX: Final = ".report.json"
+
+
+def explode(plan_path: str, place: int) -> list[tuple[int, str]]:
+    """Stage segment number `place` of the plan; return (bucket, path) of every file that a reducer must see.
+
+    Each bucket is given the segment's report, and its rows if it has any there. May run twice, also at once.
+    """
+    plan = read_document(plan_path, Plan)
+    segment = plan.segments[place]
+    stem = os.path.join(plan.staging, f"{place:06d}")
+    staged: list[tuple[int, str]] = []
+    try:
+        sealed = _open(plan, segment)
+        rows = event_columns(sealed, segment.name)
+        stored, missing = _move_blobs(plan, rows)
+        if missing:
+            report = SegmentReport(
+                segment=segment, status="missing_blobs", missing=tuple(missing), rows=len(rows),
+                why=f"blob {missing[0][1]} of tenant {missing[0][0]} has not landed ({len(missing)} missing)",
+            )  # fmt: skip
+        else:
+            staged = _stage(plan, sealed, rows, stem)
+            report = SegmentReport(segment=segment, status="ok", rows=len(rows), stored=tuple(stored))
+    except SegmentNewer as error:
+        report = SegmentReport(segment=segment, status="newer", why=str(error))
+    except (SegmentCorrupt, InvalidEvent, msgspec.DecodeError) as error:
+        report = SegmentReport(segment=segment, status="corrupt", why=str(error))
+    path = write_document(stem + REPORT_SUFFIX, report)
+    return staged + [(number, path) for number in range(plan.buckets)]
+
+
+def _open(plan: Plan, segment: LandedSegment) -> SegmentColumns:
+    sealed = open_sealed(os.path.join(plan.landing, segment.name))
+    found = (sealed.header.writer, sealed.first_lsn, sealed.last_lsn)
+    if found != (segment.writer, segment.first, segment.last):
+        raise SegmentCorrupt(f"{segment.name}: holds lsn {found[1]} to {found[2]} of writer {found[0]}")
+    return sealed
+
+
+def _stage(plan: Plan, sealed: SegmentColumns, rows: pl.DataFrame, stem: str) -> list[tuple[int, str]]:
+    owners = np.frombuffer(sealed.ordinals, "<u4")
+    bucket_of = np.array([bucket(info.key, plan.buckets) for info in sealed.trajectories], np.int64)[owners]
+    staged = []
+    for number in np.unique(bucket_of).tolist():
+        part = rows.filter(pl.Series(bucket_of == number)) if plan.buckets > 1 else rows
+        path = f"{stem}-{number}.arrow"
+        temporary = f"{path}.{secrets.token_hex(6)}.tmp"
+        part.write_ipc(temporary, compat_level=pl.CompatLevel.oldest())
+        os.replace(temporary, path)
+        staged.append((number, path))
+    return staged
+
+
+def bucket(key: bytes, buckets: int) -> int:
+    """Return the bucket of a trajectory key: stable over processes, versions and runs of the same size."""
+    return int.from_bytes(key[:4], "big") % buckets
+
+
+def _move_blobs(plan: Plan, rows: pl.DataFrame) -> tuple[list[StoredBlob], list[tuple[str, str]]]:
+    """Copy every blob that `rows` name into the content store; return the new objects and the blobs found nowhere."""
+    named = blobs_named(rows)
+    if not named:
+        return [], []
+    known = _known_blobs(plan, named)
+    store = ContentStore(plan.lake)
+    stored: list[StoredBlob] = []
+    missing: list[tuple[str, str]] = []
+    for tenant, digest in named:
+        held = known.get((tenant, digest))
+        if held is not None and _whole(store, tenant, digest, held):
+            continue
+        try:
+            with open(blob_path(plan.landing, tenant, digest), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            data = None
+        if data is None:
+            missing.append((tenant, digest))
+            continue
+        try:
+            stored.append(store.put(tenant, digest, data, plan.run))
+        except BlobDamaged:
+            missing.append((tenant, digest))
+    return stored, missing
+
+
+def blobs_named(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return (tenant, sha256) of every blob that the payloads name, sorted."""
+    suspects = rows.filter(
+        pl.col("payload").str.contains('"$blob"', literal=True)
+        | pl.col("payload").str.contains('"changes"', literal=True)
+    ).select("tenant", "event_type", "payload")
+    named = {
+        (tenant, digest)
+        for tenant, kind, payload in suspects.iter_rows()
+        for digest in blob_hashes(kind, payload.encode())
+    }
+    return sorted(named)
+
+
+def _known_blobs(plan: Plan, named: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    lake = Lake(plan.lake)
+    tenants = {tenant for tenant, _ in named}
+    files = [file for file in lake.files(lake.snapshot(plan.base), "blobs") if file.partition["tenant"] in tenants]
+    wanted = pl.Series([digest for _, digest in named])
+    known: dict[tuple[str, str], str] = {}
+    for file in files:
+        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False).select("sha256", "path")
+        for digest, path in scan.filter(pl.col("sha256").is_in(wanted.implode())).collect().iter_rows():
+            known[file.partition["tenant"], digest] = path
+    return known
+
+
+def _whole(store: ContentStore, tenant: str, digest: str, path: str) -> bool:
+    try:
+        store.get(tenant, digest, path)
+    except LakeError:
+        return False
+    return True

@@ -1,0 +1,112 @@
+"""The table `imports`: loss reports landed as `imports/<sha256>/<mapping version>….json`, and their sources."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import msgspec
+import polars as pl
+
+from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import BlobDamaged
+from trajlake.pipelines.landing import blob_path
+from trajlake.pipelines.run_plan import Plan
+from trajlake.pipelines.snapshot import Snapshot
+from trajlake.pipelines.table_files import read_rows
+from trajlake.schemas.tables import SNAPSHOT_TABLES
+
+TABLE = SNAPSHOT_TABLES["imports"]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The fields of a loss report that are columns; the whole text is kept beside them."""
+
+    tenant: str
+    sha256: str
+    mapping_version: int
+    format: str
+    name: str = ""
+    bytes: int | None = None
+    trajectories: dict[str, Any] = {}
+    records: dict[str, int] = {}
+
+
+class NewImports(NamedTuple):
+    """`rows` are new in `imports`; `replaced` are (tenant, sha256) whose older rows go; `sources` new objects."""
+
+    rows: pl.DataFrame
+    replaced: pl.DataFrame
+    sources: list[StoredBlob]
+
+
+def new_imports(plan: Plan, lake: Lake, snapshot: Snapshot) -> NewImports:
+    """Return what the landed loss reports add to the lake; copies their sources into the content store."""
+    landed = _landed(plan.landing)
+    held = {
+        (tenant, digest, version): report
+        for tenant, digest, version, report in _held(lake, snapshot)
+        .select("tenant", "sha256", "mapping_version", "report")
+        .iter_rows()
+    }
+    changed = {key[:2] for key, (_, text) in landed.items() if held.get(key) != text}
+    rows = [_row(report, text) for key, (report, text) in sorted(landed.items()) if key[:2] in changed]
+    replaced = sorted({key[:2] for key in held} & changed)
+    schema = polars_schema(TABLE)
+    frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema)
+    names = {"tenant": pl.String, "sha256": pl.String}
+    sources = [blob for key in sorted(changed) if (blob := _source(plan, lake, snapshot, *key)) is not None]
+    return NewImports(frame, pl.DataFrame(replaced, schema=names, orient="row"), sources)
+
+
+def _landed(landing: str) -> dict[tuple[str, str, int], tuple[Report, str]]:
+    found = {}
+    folder = os.path.join(landing, "imports")
+    for digest in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        for name in sorted(os.listdir(os.path.join(folder, digest))):
+            if not name.endswith(".json"):
+                continue
+            with open(os.path.join(folder, digest, name), encoding="utf-8") as file:
+                text = file.read()
+            try:
+                report = msgspec.json.decode(text, type=Report)
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                continue
+            found[report.tenant, report.sha256, report.mapping_version] = (report, text)
+    return found
+
+
+def _held(lake: Lake, snapshot: Snapshot) -> pl.DataFrame:
+    return read_rows(lake.files(snapshot, "imports"), TABLE)
+
+
+def _row(report: Report, text: str) -> dict[str, Any]:
+    return {
+        "tenant": report.tenant,
+        "sha256": report.sha256,
+        "mapping_version": report.mapping_version,
+        "format": report.format,
+        "name": report.name or None,
+        "bytes": report.bytes,
+        "trajectories": len(report.trajectories),
+        "records_seen": report.records.get("seen"),
+        "records_mapped": report.records.get("mapped"),
+        "records_kept_raw": report.records.get("kept_raw"),
+        "records_skipped": report.records.get("skipped"),
+        "report": text,
+    }
+
+
+def _source(plan: Plan, lake: Lake, snapshot: Snapshot, tenant: str, digest: str) -> StoredBlob | None:
+    for file in lake.files(snapshot, "blobs"):
+        if file.partition["tenant"] == tenant:
+            rows = pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+            if rows.filter(pl.col("sha256") == digest).select(pl.len()).collect().item():
+                return None
+    try:
+        with open(blob_path(plan.landing, tenant, digest), "rb") as source:
+            return ContentStore(lake.url).put(tenant, digest, source.read(), plan.run)
+    except (FileNotFoundError, BlobDamaged):
+        return None

@@ -1,0 +1,132 @@
+"""What has landed: sealed segments by writer and lsn, and which of them a run may take.
+
+Layout (design/journal.md): `writers/<writer>/<first lsn>-<last lsn>.seg`, `blobs/<tenant>/<h2>/<sha256>`, `imports/…`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from trajlake.pipelines.lake_errors import LakeMissing
+from trajlake.pipelines.snapshot import Cursor, LostRange
+
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
+_WRITER: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class LandedSegment(NamedTuple):
+    """A segment file in landing. `name` is its path below landing; lsns are those of the name, both included."""
+
+    name: str
+    writer: str
+    first: int
+    last: int
+    size: int
+
+
+class DeclaredLost(NamedTuple):
+    """Lsns that a person gave up (`--declare-lost WRITER:FIRST-LAST --because TEXT`), both included."""
+
+    writer: str
+    first: int
+    last: int
+    because: str
+
+
+class Waiting(NamedTuple):
+    """A segment that a run leaves in landing, and why."""
+
+    name: str
+    why: str
+
+
+class Taking(NamedTuple):
+    """What a run reads. `chains`: per writer the segments from its cursor on, gapless, in order.
+
+    `again`: segments whose range was passed as lost; good bytes in them are taken. `waiting`: behind a gap.
+    `strangers`: files below `writers/` that are no segments.
+    """
+
+    chains: dict[str, list[LandedSegment]]
+    again: list[LandedSegment]
+    waiting: list[Waiting]
+    strangers: list[str]
+
+    @property
+    def segments(self) -> list[LandedSegment]:
+        return [segment for chain in self.chains.values() for segment in chain] + self.again
+
+
+def list_segments(landing: str) -> tuple[list[LandedSegment], list[str]]:
+    """Return the landed segments by (writer, first, last), and the names of files that are none.
+
+    Raises `LakeMissing` where there is no such directory: an empty landing is one thing, a wrong path another.
+    """
+    if not os.path.isdir(landing):
+        raise LakeMissing(f"{landing}: no landing there; name another --landing, or ship a root to it first")
+    segments: list[LandedSegment] = []
+    strangers: list[str] = []
+    for writer in _entries(os.path.join(landing, "writers")):
+        for name in _entries(os.path.join(landing, "writers", writer)):
+            relative = f"writers/{writer}/{name}"
+            match = _NAME.fullmatch(name)
+            if match is None or _WRITER.fullmatch(writer) is None or int(match[2]) < int(match[1]):
+                if not name.startswith(".") and not name.endswith(".tmp"):
+                    strangers.append(relative)
+                continue
+            size = os.path.getsize(os.path.join(landing, relative))
+            segments.append(LandedSegment(relative, writer, int(match[1]), int(match[2]), size))
+    return sorted(segments, key=lambda s: (s.writer, s.first, s.last)), strangers
+
+
+def take(
+    segments: Sequence[LandedSegment],
+    cursors: Mapping[str, Cursor],
+    strangers: Sequence[str] = (),
+    declared: Sequence[DeclaredLost] = (),
+) -> Taking:
+    """Return what a run that begins at `cursors` reads: gapless runs of lsns, lost ranges again, the rest waits.
+
+    A range that is `declared` lost closes a gap as a segment would.
+    """
+    chains: dict[str, list[LandedSegment]] = {}
+    again: list[LandedSegment] = []
+    waiting: list[Waiting] = []
+    reached = {writer: cursor.next for writer, cursor in cursors.items()}
+    ranges: list[LandedSegment | DeclaredLost] = [*segments, *declared]
+    for segment in sorted(ranges, key=lambda r: (r.writer, r.first, r.last)):
+        cursor = cursors.get(segment.writer, Cursor())
+        begin = reached.get(segment.writer, 0)
+        if segment.first <= begin and segment.last >= cursor.next:
+            reached[segment.writer] = max(begin, segment.last + 1)
+        if isinstance(segment, DeclaredLost):
+            continue
+        if segment.last < cursor.next:
+            if any(overlaps(segment, lost) for lost in cursor.lost):
+                again.append(segment)
+        elif segment.first > begin:
+            why = f"lsn {begin} to {segment.first - 1} of the writer have not landed"
+            waiting.append(Waiting(segment.name, why))
+        else:
+            chains.setdefault(segment.writer, []).append(segment)
+    return Taking(chains, again, waiting, list(strangers))
+
+
+def overlaps(segment: LandedSegment, lost: LostRange) -> bool:
+    """Tell whether the segment holds lsns of a range that was passed as lost."""
+    return segment.first <= lost.last and lost.first <= segment.last
+
+
+def blob_path(landing: str, tenant: str, sha256: str) -> str:
+    """Return where a blob lands."""
+    return os.path.join(landing, "blobs", tenant, sha256[:2], sha256)
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,61 @@
+"""Append to a ledger: each write is a commit of its own, read at the newest version, never overwritten."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import polars as pl
+from deltalake import CommitProperties, PostCommitHookProperties, Schema
+from deltalake.transaction import AddAction
+
+from trajlake.pipelines.arrow_schema import arrow_schema, polars_schema
+from trajlake.pipelines.durable_files import sync_all
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.run_report import RunReport
+from trajlake.pipelines.table_files import write_files
+from trajlake.schemas.tables import TABLES
+
+
+def append_ledger(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows to a ledger, durably. `row_id` and `at` are filled in where they are absent."""
+    table = TABLES[name]
+    now = dt.datetime.now(dt.UTC)
+    whole = [{"row_id": secrets.token_hex(16), "at": now, **row} for row in rows]
+    schema = polars_schema(table)
+    frame = pl.DataFrame({column: [row.get(column) for row in whole] for column in schema}, schema=schema)
+    adds = write_files(frame, table, lake.path(name), "ledger", (), secrets.token_hex(4))
+    sync_all([lake.path(name, add.path) for add in adds], lake.url)
+    handle = lake.handle(name)
+    handle.create_write_transaction(
+        [AddAction(add.path, add.size, {}, int(time.time() * 1000), True, add.stats) for add in adds],
+        "append",
+        Schema.from_arrow(arrow_schema(table)),
+        [],
+        commit_properties=CommitProperties(max_commit_retries=50),
+        post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+    )
+    version = lake.handle(name).version()
+    log = lake.path(name, "_delta_log")
+    sync_all([os.path.join(log, f"{n:020d}.json") for n in range(handle.version() + 1, version + 1)], lake.url)
+
+
+def append_run(lake: Lake, report: RunReport) -> None:
+    """Note a committed run in the ledger `runs`."""
+    row = {
+        "run": report.run,
+        "kind": "compact",
+        "snapshot": report.snapshot,
+        "outcome": report.outcome,
+        "events_added": report.events_added,
+        "events_removed": report.events_removed,
+        "segments": report.segments_taken,
+        "seconds": report.seconds,
+        "report": msgspec.json.encode(report).decode(),
+    }
+    append_ledger(lake, "runs", [row])

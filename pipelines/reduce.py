@@ -1,0 +1,213 @@
+"""Second stage of a run: all new rows of one bucket's trajectories in, data files of every table out.
+
+A bucket holds whole trajectories. Rows of theirs that the lake already has are read beside the new ones, so that
+copies vanish, held-back rows return and superseded rows leave. Nothing is removed here: which trajectories must
+leave which table is reported, and the launcher rewrites those files once for all buckets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import polars as pl
+
+from trajlake.pipelines.canonicalize import (
+    CANONICAL,
+    CONFLICT,
+    HELD_BACK,
+    KEY,
+    REASONS,
+    SUPERSEDED,
+    Judged,
+    canonicalize,
+)
+from trajlake.pipelines.cursors import advance
+from trajlake.pipelines.derive import derive
+from trajlake.pipelines.explode import REPORT_SUFFIX
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
+from trajlake.pipelines.settled import leave_unsettled
+from trajlake.pipelines.snapshot import FileAdd, Snapshot
+from trajlake.pipelines.table_files import may_hold, read_rows, write_files
+from trajlake.schemas.history import Opening
+from trajlake.schemas.tables import EVENTS, SNAPSHOT_TABLES
+
+FROM_EVENTS, FROM_QUARANTINE, FROM_LANDING = 0, 1, 2
+
+
+class Held(NamedTuple):
+    """What the lake has of a bucket's trajectories: their rows, openings, and which are expired."""
+
+    events: pl.DataFrame
+    quarantine: pl.DataFrame
+    openings: dict[tuple[str, str], tuple[Opening, ...]]
+    expired: pl.DataFrame
+
+
+Written = tuple[dict[str, list[FileAdd]], dict[str, str]]
+"""Adds by table, and by table the staged file of trajectories that leave it."""
+
+
+def reduce(plan_path: str, number: int, paths: Sequence[str]) -> str:
+    """Reduce bucket `number` over the staged files and reports at `paths`; return the path of its report.
+
+    May run twice, also at once: files of a run that does not commit are named by nothing.
+    """
+    plan = read_document(plan_path, Plan)
+    lake = Lake(plan.lake)
+    snapshot = lake.snapshot(plan.base)
+    rows = _new_rows(plan, snapshot, paths)
+    report = BucketReport(adds={}, drops={})
+    if len(rows) or plan.rebuild:
+        rows, unsettled = leave_unsettled(plan, rows, paths)
+        report = _reduce_rows(plan, lake, snapshot, rows, number)
+        report = msgspec.structs.replace(report, unsettled=tuple(sorted(unsettled)))
+    return write_document(os.path.join(plan.staging, f"bucket-{number}.json"), report)
+
+
+def _new_rows(plan: Plan, snapshot: Snapshot, paths: Sequence[str]) -> pl.DataFrame:
+    reports = [read_document(path, SegmentReport) for path in sorted(set(paths)) if path.endswith(REPORT_SUFFIX)]
+    admitted = advance(snapshot.cursors, reports, plan.declared).admitted
+    frames = [
+        pl.read_ipc(path)
+        for path in sorted(set(paths))
+        if path.endswith(".arrow") and segment_of(plan, path) in admitted
+    ]
+    if not frames:
+        return pl.DataFrame()
+    return pl.concat(frames, rechunk=False).with_columns(pl.lit(FROM_LANDING, pl.UInt8).alias("origin"))
+
+
+def segment_of(plan: Plan, path: str) -> str:
+    """Return the name of the segment that a staged file holds rows of."""
+    return plan.segments[int(os.path.basename(path).split("-")[0])].name
+
+
+def _reduce_rows(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number: int) -> BucketReport:
+    held = _held(plan, lake, snapshot, new, number)
+    expired_rows = 0
+    if len(held.expired) and len(new):
+        kept = new.join(held.expired, on=KEY, how="anti", maintain_order="left")
+        expired_rows, new = len(new) - len(kept), kept
+    parts = [part for part in (held.events, held.quarantine, new) if len(part)]
+    if not parts:
+        return BucketReport(adds={}, drops={}, expired=expired_rows)
+    columns = [*EVENTS.column_names, "origin"]
+    everything = pl.concat([part.select(columns) for part in parts], rechunk=False)
+    judged = canonicalize(everything, held.openings)
+    judged = judged if plan.rebuild else _touched_only(judged)
+    verdicts = judged.rows["verdict"]
+    adds, drops = _write(plan, lake, judged, held, number)
+    return BucketReport(
+        adds=adds,
+        drops=drops,
+        duplicates=judged.duplicates,
+        events_added=len(judged.rows.filter((verdicts == CANONICAL) & (judged.rows["origin"] != FROM_EVENTS))),
+        superseded=int((verdicts == SUPERSEDED).sum()),
+        held_back=int((verdicts == HELD_BACK).sum()),
+        conflicts=int((verdicts == CONFLICT).sum()),
+        expired=expired_rows,
+        touched=judged.rows["t"].n_unique(),
+    )
+
+
+def _held(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number: int) -> Held:
+    """Read what the lake has of the trajectories in `new` (or of the whole bucket, when tables are rebuilt)."""
+    from trajlake.pipelines.existing import known_trajectories
+
+    ids, known = known_trajectories(plan, lake, snapshot, new, number)
+    openings = {
+        (tenant, trajectory_id): tuple(msgspec.json.decode(text, type=list[Opening]))
+        for tenant, trajectory_id, text in known.filter(pl.col("openings").is_not_null())
+        .select(*KEY, "openings")
+        .iter_rows()
+    }
+    events = read_rows(may_hold(lake.files(snapshot, "events"), known), EVENTS, known)
+    quarantine_files = may_hold(lake.files(snapshot, "quarantine"), ids)
+    quarantine = read_rows(quarantine_files, SNAPSHOT_TABLES["quarantine"], ids)
+    expired = known.filter(pl.col("status") == "expired").select(KEY)
+    return Held(
+        events.with_columns(pl.lit(FROM_EVENTS, pl.UInt8).alias("origin")),
+        quarantine.with_columns(pl.lit(FROM_QUARANTINE, pl.UInt8).alias("origin")),
+        openings,
+        expired,
+    )
+
+
+def _touched_only(judged: Judged) -> Judged:
+    """Leave out the trajectories for which nothing new has come: every new row was a copy."""
+    touched = judged.rows.filter(pl.col("origin") == FROM_LANDING)["t"].unique()
+    if len(touched) == len(judged.trajectories):
+        return judged
+    return judged._replace(rows=judged.rows.filter(pl.col("t").is_in(touched.implode())))
+
+
+def _write(
+    plan: Plan, lake: Lake, judged: Judged, held: Held, number: int
+) -> tuple[dict[str, list[FileAdd]], dict[str, str]]:
+    adds: dict[str, list[FileAdd]] = {}
+    drops: dict[str, str] = {}
+
+    def write(table: str, rows: pl.DataFrame) -> None:
+        part = f"{number:04d}"
+        adds[table] = write_files(rows, SNAPSHOT_TABLES[table], lake.path(table), plan.run, plan.partition_by, part)
+
+    def drop(table: str, trajectories: pl.DataFrame) -> None:
+        if len(trajectories):
+            drops[table] = os.path.join(plan.staging, f"drop-{table}-{number}.arrow")
+            trajectories.select(KEY).unique().write_ipc(drops[table])
+
+    counting = _placed(judged.rows.filter(pl.col("verdict") == CANONICAL))
+    moved = _moved(judged.rows, counting)
+    fresh = counting.filter((pl.col("origin") != FROM_EVENTS) | pl.col("t").is_in(moved["t"].implode()))
+    touched = judged.trajectories.join(judged.rows.select("t").unique(), on="t", how="semi")
+    write("events", fresh)
+    drop("events", moved)
+    aside = judged.rows.filter(pl.col("verdict") != CANONICAL)
+    write("quarantine", _quarantined(aside))
+    drop("quarantine", touched.join(held.quarantine.select(KEY).unique(), on=KEY, how="semi"))
+    if plan.derive:
+        del fresh
+        known = touched.join(held.events.select(KEY).unique(), on=KEY, how="semi")
+        for table, rows in derive(counting, judged, aside).items():
+            write(table, rows)
+            drop(table, known)
+    return {name: files for name, files in adds.items() if files}, drops
+
+
+def _placed(counting: pl.DataFrame) -> pl.DataFrame:
+    """Give every canonical row the partition of its trajectory's event 0; remember where it stood as `was_…`."""
+    names = ("started_on", "model")
+    first = counting.filter(pl.col("sequence_number") == 0)
+    if all(counting[name].n_unique() == 1 for name in names):
+        return counting.with_columns(pl.col(name).alias(f"was_{name}") for name in names)
+    places = first.select("t", *(pl.col(name).alias(f"its_{name}") for name in names))
+    return counting.join(places, on="t", how="left", maintain_order="left").with_columns(
+        *(pl.col(name).alias(f"was_{name}") for name in names),
+        *(pl.col(f"its_{name}").alias(name) for name in names),
+    )
+
+
+def _moved(rows: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
+    """Return the trajectories with rows in `events` that count no more, or that belong in another partition now."""
+    gone = rows.filter((pl.col("origin") == FROM_EVENTS) & (pl.col("verdict") != CANONICAL))
+    elsewhere = counting.filter(
+        (pl.col("origin") == FROM_EVENTS)
+        & ((pl.col("started_on") != pl.col("was_started_on")) | (pl.col("model") != pl.col("was_model")))
+    )
+    return pl.concat([frame.select("t", *KEY) for frame in (gone, elsewhere)]).unique()
+
+
+def _quarantined(aside: pl.DataFrame) -> pl.DataFrame:
+    reason = pl.col("verdict").replace_strict(REASONS, return_dtype=pl.String)
+    return aside.with_columns(
+        reason.alias("reason"),
+        pl.when(pl.col("verdict") == HELD_BACK)
+        .then(pl.lit("waits for a missing event or opening before it"))
+        .otherwise(None)
+        .alias("detail"),
+        pl.lit(None, pl.Int64).alias("last_lsn"),
+    )

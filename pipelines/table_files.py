@@ -1,0 +1,132 @@
+"""Data files of a table: written with statistics and partition paths, read back with both. Plain functions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from trajlake.pipelines.arrow_schema import partition_columns, polars_schema, stats_columns
+from trajlake.pipelines.lake import DataFile
+from trajlake.pipelines.partitions import partition_path
+from trajlake.pipelines.snapshot import FileAdd
+from trajlake.schemas.columns import Table
+
+ZSTD_LEVEL: Final = 3
+ROW_GROUP_ROWS: Final = 65_536
+
+
+def write_files(
+    frame: pl.DataFrame, table: Table, directory: str, run: str, partition_by: Sequence[str], part: str
+) -> list[FileAdd]:
+    """Write the rows of `frame` as new files below `directory`, one per partition, and return their Adds.
+
+    `frame` has the columns of `table`; it is sorted here as the table says unless it comes so. File names carry the
+    run's name (so its number) and are never used twice. The files are not synced.
+    """
+    if not len(frame):
+        return []
+    columns = partition_columns(table, partition_by)
+    typed = frame.select(pl.col(name).cast(kind) for name, kind in polars_schema(table).items())
+    if not columns:
+        return [_write(typed, table, directory, "", {}, run, partition_by, part)]
+    adds = []
+    for key, rows in typed.partition_by(columns, as_dict=True, maintain_order=True).items():
+        values = {name: _text(value) for name, value in zip(columns, key, strict=True)}
+        relative = partition_path(columns, values)
+        os.makedirs(os.path.join(directory, relative), mode=0o700, exist_ok=True)
+        adds.append(_write(rows, table, directory, relative, values, run, partition_by, part))
+    return adds
+
+
+def _write(
+    rows: pl.DataFrame, table: Table, directory: str, relative: str, values: dict[str, str], run: str,
+    partition_by: Sequence[str], part: str,
+) -> FileAdd:  # fmt: skip
+    name = f"{run}-{part}-{secrets.token_hex(4)}.parquet"
+    relative = f"{relative}/{name}" if relative else name
+    path = os.path.join(directory, relative)
+    inside = rows.drop(values)
+    inside.write_parquet(
+        path, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=ROW_GROUP_ROWS, statistics=True
+    )
+    os.chmod(path, 0o600)
+    stats = _statistics(inside, stats_columns(table, partition_by))
+    return FileAdd(path=relative, size=os.path.getsize(path), partition=values, rows=len(rows), stats=stats)
+
+
+def _statistics(rows: pl.DataFrame, columns: Sequence[str]) -> str:
+    found = rows.select(
+        *(pl.col(name).min().alias(f"min {name}") for name in columns),
+        *(pl.col(name).max().alias(f"max {name}") for name in columns),
+        *(pl.col(name).null_count().alias(f"null {name}") for name in columns),
+    ).row(0, named=True)
+    return json.dumps(
+        {
+            "numRecords": len(rows),
+            "minValues": {n: _json(found[f"min {n}"]) for n in columns if found[f"min {n}"] is not None},
+            "maxValues": {n: _json(found[f"max {n}"]) for n in columns if found[f"max {n}"] is not None},
+            "nullCount": {n: found[f"null {n}"] for n in columns},
+        }
+    )
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
+
+
+def read_rows(files: Iterable[DataFile], table: Table, among: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return the rows of `files` with every column of `table`, only of the trajectories in `among` if it is given.
+
+    `among` has the columns tenant and trajectory_id. Columns that an older file lacks are null.
+    """
+    wanted = polars_schema(table)
+    parts = []
+    for file in files:
+        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False, low_memory=True)
+        if among is not None:
+            inside = among.filter(pl.col("tenant") == file.partition["tenant"])["trajectory_id"]
+            if not len(inside):
+                continue
+            scan = scan.filter(pl.col("trajectory_id").is_in(inside.implode()))
+        rows = scan.collect()
+        if not len(rows):
+            continue
+        present = [pl.lit(value).cast(wanted[name]).alias(name) for name, value in file.partition.items()]
+        rows = rows.with_columns(*present)
+        absent = [pl.lit(None, kind).alias(name) for name, kind in wanted.items() if name not in rows.columns]
+        parts.append(rows.with_columns(*absent).select(pl.col(n).cast(k) for n, k in wanted.items()))
+    return pl.concat(parts, rechunk=False) if parts else pl.DataFrame(schema=wanted)
+
+
+def may_hold(files: Iterable[DataFile], among: pl.DataFrame) -> list[DataFile]:
+    """Return the files whose partition and statistics allow a row of one of the trajectories in `among`."""
+    if not len(among):
+        return []
+    ids = {
+        tenant: sorted(rows["trajectory_id"]) for (tenant,), rows in among.partition_by("tenant", as_dict=True).items()
+    }
+    return [file for file in files if _overlaps(file, ids.get(file.partition.get("tenant", ""), []))]
+
+
+def _overlaps(file: DataFile, ids: list[str]) -> bool:
+    from bisect import bisect_left
+
+    low, high = file.minimum.get("trajectory_id"), file.maximum.get("trajectory_id")
+    if not ids:
+        return False
+    if low is None or high is None:
+        return True
+    place = bisect_left(ids, low)
+    return place < len(ids) and ids[place] <= high
