@@ -1,0 +1,113 @@
+"""Power loss at every moment: what was acknowledged is there, nothing is invented, no crash is called corrupt."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.bare_writer import FOLDER, BareWriter, plain
+from tests.support.events import event_of
+from tests.support.faulty_env import FaultyEnv
+from trajlake.runtime.env import make_folder
+from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.schemas.envelope import Event
+
+
+class Witness:
+    """Runs one writer through many lives and, at every change of the disk, tries power losses on copies of it."""
+
+    def __init__(self, seed: int, *, sync_works: bool = True) -> None:
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.env = FaultyEnv(seed, sync_works=sync_works)
+        self.offered: list[Event] = []
+        self.acknowledged = 0
+        self.images = 0
+        make_folder(self.env, FOLDER)
+        self.env.before = self.look
+
+    def look(self, operation: str, path: str) -> None:
+        """Build an image of this moment; sometimes break off its recovery as well, and recover once more."""
+        if self.random.random() > 0.35:
+            return
+        seed = self.random.randrange(2**32)
+        place = f"seed {self.seed}, image {self.images} ({seed}), before call {self.env.calls} ({operation} {path})"
+        image = self.env.crash_image(None if self.random.random() < 0.2 else seed)
+        if self.random.random() < 0.4:
+            image = self.break_off_recovery(image)
+        self.check(image, place)
+
+    def break_off_recovery(self, image: FaultyEnv) -> FaultyEnv:
+        calls = self.random.randint(1, 8)
+        deeper: list[FaultyEnv] = []
+
+        def stop(_operation: str, _path: str) -> None:
+            if image.calls >= calls and not deeper:
+                deeper.append(image.crash_image(self.random.randrange(2**32)))
+
+        image.before = stop
+        BareWriter(image)
+        return deeper[0] if deeper else image.crash_image(None)
+
+    def check(self, image: FaultyEnv, place: str) -> None:
+        self.images += 1
+        writer = BareWriter(image)
+        found = writer.events()
+        assert len(found) >= self.acknowledged, f"{place}: {self.acknowledged} acknowledged, {len(found)} found"
+        assert plain(found) == plain(self.offered[: len(found)]), place
+        assert [event.lsn for event in found] == list(range(len(found))), place
+        writer.write(event_of("after", 0))
+        assert plain(writer.events()) == [*plain(found), *plain([event_of("after", 0)])], place
+
+    def live(self) -> None:
+        """One life: recover, write some batches, perhaps close; then die by SIGKILL or power loss."""
+        writer = BareWriter(self.env)
+        self.offered = writer.events()
+        assert len(self.offered) >= self.acknowledged, f"seed {self.seed}: lost at a real crash"
+        for _ in range(self.random.randint(1, 6)):
+            batch = [self.next_event() for _ in range(self.random.choice([1, 1, 2, 5]))]
+            self.offered += batch
+            writer.write(*batch)
+            self.acknowledged = len(self.offered)
+            if self.random.random() < 0.15:
+                writer.chain.seal()
+        if self.random.random() < 0.3:
+            writer.close()
+        sync_works = self.env.sync_works
+        self.env.before = lambda _operation, _path: None
+        if self.random.random() < 0.5:
+            self.env = self.env.process_death()
+        else:
+            self.env = self.env.crash_image(self.random.choice([None, self.random.randrange(2**32)]))
+        self.env.sync_works = sync_works
+        self.env.before = self.look
+
+    def next_event(self) -> Event:
+        size = self.random.choice([20, 100, 100, 900, 2500])
+        return event_of(f"t{self.random.randrange(4)}", len(self.offered) * 10 + self.random.randrange(10), size=size)
+
+
+def run_images(count: int, first_seed: int, *, sync_works: bool = True) -> int:
+    images, seed = 0, first_seed
+    while images < count:
+        witness = Witness(seed, sync_works=sync_works)
+        for _ in range(4):
+            witness.live()
+        images += witness.images
+        seed += 1
+    return images
+
+
+def test_every_acknowledged_event_survives_two_thousand_power_losses() -> None:
+    assert run_images(2000, 1) >= 2000
+
+
+@pytest.mark.soak
+def test_every_acknowledged_event_survives_twenty_thousand_power_losses() -> None:
+    assert run_images(20_000, 1_000_000) >= 20_000
+
+
+def test_without_the_barrier_acknowledged_events_are_lost() -> None:
+    with pytest.raises((AssertionError, SegmentCorrupt)):
+        run_images(200, 1, sync_works=False)
