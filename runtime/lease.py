@@ -169,7 +169,7 @@ def take_lease(
     """
     while True:
         record = store.read(claim.tenant, claim.trajectory_id)
-        if record is not None and record.holder is not None:
+        if record is not None and record.holder is not None and not _is_earlier_life(record.holder, claim):
             raise LeaseBusy(claim.trajectory_id, record.holder.worker, record.free_in_s)
         has_events, tokens = seen()
         decision = next_token(
@@ -190,6 +190,11 @@ def take_lease(
             return store.acquire(claim, token, expected=expected, duration_s=duration_s), record
         except LeaseChanged:
             continue
+
+
+def _is_earlier_life(holder: Tenure, claim: Claim) -> bool:
+    """Whoever holds a writer directory knows that the earlier process of that directory is dead."""
+    return holder.writer == claim.writer and holder.worker != claim.worker
 
 
 def _marker(claim: Claim) -> bytes:

@@ -1,0 +1,167 @@
+"""Actions as the applied events have them: proposal, authorization, intents, outcome; and the keys they used."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Authorized,
+    ModelReplied,
+    ProposedCall,
+    ToolIntent,
+    ToolResult,
+    ToolSettled,
+)
+from trajlake.schemas.ids import parse_action_id
+
+from .decide import Approval
+
+Phase = Literal["proposed", "authorized", "open", "settled"]
+
+
+@dataclass(slots=True)
+class Action:
+    """One action. `reply` is the reply that proposed it (None: the harness). `first_key` never changes again."""
+
+    action_id: str
+    tool: str
+    reply: int | None = None
+    proposal: ProposedCall | None = None
+    format: str = ""
+    step: str = ""
+    hash: str = ""
+    decision: str = ""
+    intent: ToolIntent | None = None
+    intent_seq: int = -1
+    intent_token: int = 0
+    first_key: str = ""
+    outcome: str = ""
+    outcome_seq: int = -1
+    approval: Approval | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """How far it came: `open` is an intent without result."""
+        if self.outcome:
+            return "settled"
+        if self.intent is not None:
+            return "open"
+        return "authorized" if self.decision else "proposed"
+
+    @property
+    def attempt(self) -> int:
+        return self.intent.attempt if self.intent is not None else 0
+
+    @property
+    def executed(self) -> bool:
+        return self.outcome in ("ok", "error", "executed")
+
+
+HashCall = Callable[[str, ProposedCall, int], str]
+"""(tool, call, reply) -> arguments hash of a proposal, "" where it could never become an intent."""
+
+
+class Actions:
+    """All actions of a trajectory, by id, with the order that idempotency keys count in."""
+
+    def __init__(self, hash_call: HashCall) -> None:
+        self.by_id: dict[str, Action] = {}
+        self.approvals: dict[str, str] = {}
+        self.key_owner: dict[str, str] = {}
+        self._hash_call = hash_call
+        self._places: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+
+    def occurrence(self, action_id: str, step: str, hashed: str) -> int:
+        """Return n: how many earlier proposals have this step and hash, in the numeric order of action ids."""
+        return bisect_left(self._places.get((step, hashed), []), _order(action_id))
+
+    def in_doubt(self) -> list[Action]:
+        """Actions with an intent and no result, in the order of their intents."""
+        found = [action for action in self.by_id.values() if action.phase == "open"]
+        return sorted(found, key=lambda action: action.intent_seq)
+
+    def apply(self, event: Event) -> None:
+        """Take in one event."""
+        body = event.body
+        if isinstance(body, ModelReplied):
+            self._proposed(event.sequence_number, body)
+        elif isinstance(body, Authorized):
+            self._authorized(event.sequence_number, body)
+        elif isinstance(body, ToolIntent):
+            self._intended(event, body)
+        elif isinstance(body, ToolResult | ToolSettled):
+            action = self._action(body.action_id)
+            action.outcome = body.status if isinstance(body, ToolResult) else body.verdict
+            action.outcome_seq = event.sequence_number
+        elif isinstance(body, ApprovalRequested):
+            self._asked(event.sequence_number, body)
+        elif isinstance(body, ApprovalResolved):
+            self._answered(body)
+
+    def _proposed(self, sequence_number: int, body: ModelReplied) -> None:
+        if body.status != "kept":
+            return
+        for index, call in enumerate(body.calls):
+            action = Action(f"{sequence_number}.{index}", call.tool, sequence_number, call, body.format, call.tool)
+            self.by_id[action.action_id] = action
+            self._place(action, call.tool, self._hash_call(call.tool, call, sequence_number))
+
+    def _authorized(self, sequence_number: int, body: Authorized) -> None:
+        action = self._action(body.action_id, body.tool)
+        action.decision = body.decision
+        self._place(action, action.step or body.tool, body.arguments_hash)
+
+    def _intended(self, event: Event, body: ToolIntent) -> None:
+        action = self._action(body.action_id, body.tool)
+        self._place(action, body.step or body.tool, body.arguments_hash)
+        action.intent, action.intent_seq, action.intent_token = body, event.sequence_number, event.fencing_token
+        action.outcome, action.outcome_seq = "", -1
+        action.first_key = action.first_key or body.key
+        self.key_owner.setdefault(body.key, body.action_id)
+        if action.approval is not None and body.approval == action.approval.approval_id:
+            action.approval = replace(action.approval, used=True)
+
+    def _asked(self, sequence_number: int, body: ApprovalRequested) -> None:
+        action = self._action(body.action_id, body.tool)
+        action.approval = Approval(
+            body.approval_id, body.action_id, body.arguments_hash, sequence_number, expires_at=body.expires_at
+        )
+        self.approvals[body.approval_id] = body.action_id
+
+    def _answered(self, body: ApprovalResolved) -> None:
+        approval = self._action(body.action_id).approval
+        if approval is not None and approval.approval_id == body.approval_id and not approval.decision:
+            self.by_id[body.action_id].approval = replace(
+                approval,
+                decision=body.decision,
+                posted_at=body.mail.posted_at if body.mail is not None else None,
+                because=body.because,
+            )
+
+    def _action(self, action_id: str, tool: str = "") -> Action:
+        action = self.by_id.get(action_id)
+        if action is None:
+            action = self.by_id[action_id] = Action(action_id, tool, step=tool)
+        return action
+
+    def _place(self, action: Action, step: str, hashed: str) -> None:
+        if (action.step, action.hash) == (step, hashed) and hashed:
+            return
+        order = _order(action.action_id)
+        if action.hash:
+            self._places[action.step, action.hash].remove(order)
+        action.step, action.hash = step, hashed
+        if hashed:
+            insort(self._places[step, hashed], order)
+
+
+def _order(action_id: str) -> tuple[int, int, int]:
+    up, sequence_number, index = parse_action_id(action_id)
+    return -up, sequence_number, index

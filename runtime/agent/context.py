@@ -1,0 +1,180 @@
+"""The context: the list of items a model is shown, each by the event that holds it. Source: design/events.md, *Context*.
+
+A message is added where it stands; a kept reply of purpose `act` is added, then the results of its calls in call
+order, whichever came first. A later result of the same action takes the earlier one's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.events import (
+    Compacted,
+    ContextBuilt,
+    ContextHead,
+    MessageAdded,
+    ModelReplied,
+    ProposedCall,
+    ToolResult,
+    ToolSettled,
+)
+
+from ..models.protocol import result_item
+from .actions import Action
+from .texts import failed, result_text
+
+Inline = Callable[[Any], Any]
+"""Puts the bulk of a tree back, from blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item: the event that holds it, its hash, its wire JSON, and the action whose result it is ("" for none)."""
+
+    ref: int
+    hash: str
+    wire: Any
+    action_id: str = ""
+
+
+class ContextList:
+    """The items now in force, as the applied events have them."""
+
+    def __init__(self, inline: Inline) -> None:
+        self.items: list[Item] = []
+        self.built: tuple[int, tuple[int, ...]] | None = None
+        self.drifted: int | None = None
+        self._inline = inline
+        self._purposes: dict[int, str] = {}
+        self._asides: dict[int, Item] = {}
+        self._hashed: list[tuple[str, str]] = []
+
+    def apply(self, event: Event, action: Action | None) -> None:
+        """Take in one event; `action` is the one it belongs to, already up to date."""
+        body, seq = event.body, event.sequence_number
+        if isinstance(body, MessageAdded):
+            self.items.append(Item(seq, body.item_hash, self._inline(body.wire)))
+        elif isinstance(body, ContextBuilt):
+            self._purposes = {seq: body.purpose}
+            self.built = seq, self._refs_of(body)
+            if self.built[1] == self.refs() and self.hash(body.head) != body.context_hash:
+                self.drifted = seq if self.drifted is None else self.drifted
+        elif isinstance(body, ModelReplied):
+            if body.status == "kept":
+                self._replied(seq, body)
+        elif isinstance(body, ToolResult | ToolSettled):
+            if action is not None and action.reply is not None and action.proposal is not None:
+                self._result(seq, body, action)
+        elif isinstance(body, Compacted):
+            self._compacted(seq, body)
+
+    def refs(self) -> tuple[int, ...]:
+        """The events that hold the items, in order."""
+        return tuple(item.ref for item in self.items)
+
+    def hash(self, head: ContextHead) -> str:
+        """Return the context hash of the items now in force behind `head`; only what is new is hashed."""
+        hashed = self._hashed
+        same = 0
+        for (own, _), item in zip(hashed, self.items, strict=False):
+            if own != item.hash:
+                break
+            same += 1
+        del hashed[same:]
+        running = hashed[-1][1] if hashed else ITEMS_START
+        for item in self.items[same:]:
+            running = extend_items_hash(running, (item.hash,))
+            hashed.append((item.hash, running))
+        return context_hash(head, running)
+
+    def refs_at(self, body: ContextBuilt) -> tuple[int, ...]:
+        """The events that hold the items of the context just built."""
+        return self.built[1] if self.built is not None else self._refs_of(body)
+
+    def by_ref(self, ref: int) -> Item:
+        """Return the item that an event holds, in force or an aside; KeyError for none."""
+        for item in reversed(self.items):
+            if item.ref == ref:
+                return item
+        return self._asides[ref]
+
+    def _refs_of(self, body: ContextBuilt) -> tuple[int, ...]:
+        kept = self.built[1][: body.keep] if body.base is not None and self.built is not None else ()
+        return kept + tuple(_number(ref) for ref in body.append)
+
+    def _replied(self, seq: int, body: ModelReplied) -> None:
+        item = Item(seq, body.item_hash, wire_of_reply(body, self._inline))
+        if self._purposes.get(_number(body.context), "act") == "act":
+            self.items.append(item)
+        else:
+            self._asides[seq] = item
+
+    def _result(self, seq: int, body: ToolResult | ToolSettled, action: Action) -> None:
+        assert action.proposal is not None
+        place = self._place_of(action)
+        if place is None:
+            return
+        wire = result_wire(body, action.proposal, self._inline, wire_format=action.format)
+        item = Item(seq, item_hash(wire), wire, action.action_id)
+        at, replaces = place
+        self.items[at : at + replaces] = [item]
+
+    def _place_of(self, action: Action) -> tuple[int, int] | None:
+        """Where the result goes, and 1 if it takes an earlier one's place; None if its reply was compacted away."""
+        own = _index(action.action_id)
+        at = len(self.items)
+        found: tuple[int, int] | None = None
+        for position in range(len(self.items) - 1, -1, -1):
+            item = self.items[position]
+            if item.ref == action.reply:
+                return found or (at, 0)
+            if item.action_id == action.action_id:
+                found = position, 1
+            elif item.action_id.startswith(f"{action.reply}.") and _index(item.action_id) > own and position == at - 1:
+                at = position
+        return None
+
+    def _compacted(self, seq: int, body: Compacted) -> None:
+        if body.reply is not None:
+            summary = self.by_ref(_number(body.reply))
+        else:
+            wire = {"role": "user", "content": self._inline(body.summary)}
+            summary = Item(seq, item_hash(wire), wire)
+        self.items[body.keep :] = [summary]
+
+
+def wire_of_reply(body: ModelReplied, inline: Inline) -> Any:
+    """Return the reply as a context item: stored beside `raw`, or read out of it at `wire_pointer`."""
+    if body.wire is not None:
+        return inline(body.wire)
+    return at_pointer(msgspec.json.decode(inline(body.raw)), body.wire_pointer)
+
+
+def result_wire(body: ToolResult | ToolSettled, call: ProposedCall, inline: Inline, *, wire_format: str) -> Any:
+    """Return a settled call's result as a context item, in the shape of the reply that asked for it."""
+    if isinstance(body, ToolResult) and body.wire is not None:
+        return inline(body.wire)
+    whole = msgspec.structs.replace(body, output=inline(body.output))
+    return result_item(wire_format, call, result_text(whole), failed=failed(body))
+
+
+def at_pointer(tree: Any, pointer: str) -> Any:
+    """Return the value at an RFC 6901 pointer; KeyError or IndexError if there is none."""
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        tree = tree[int(key)] if isinstance(tree, list) else tree[key]
+    return tree
+
+
+def _index(action_id: str) -> int:
+    return int(action_id.rpartition(".")[2])
+
+
+def _number(ref: Any) -> int:
+    return ref if isinstance(ref, int) else -1

@@ -1,0 +1,229 @@
+"""The asyncio driver: the same core, its requests awaited; functions that block run in worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from ..tools import Result, Retry
+from .enter import Order
+from .errors import Misuse
+from .handles import TrajectoryHandle, TurnHandle, call_given
+from .inputs import read_slowly
+from .leave import abandon, ask_for_end, end_task
+from .life import Outcome, conclude, enter_loop, next_turn, prepare
+from .model_call import Reply, ToolCall, run_model
+from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
+from .session import Session
+from .spawn import run_spawn
+from .tool_call import run_call, run_tools
+
+Perform = Callable[[Request], Awaitable[Any]]
+
+
+class Bodies:
+    """Bodies that run beside the core: coroutines as tasks, functions in threads, each until its time is over."""
+
+    def __init__(self) -> None:
+        self._ends: asyncio.Queue[Done] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, request: Start) -> None:
+        """Start a body; its end is put on the queue."""
+        task = asyncio.create_task(self._run(request), name=f"trajlake-body-{request.tag}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def next(self) -> Done:
+        """Wait for the next end."""
+        return await self._ends.get()
+
+    async def _run(self, request: Start) -> None:
+        try:
+            body = request.call() if request.is_async else _in_thread(request.call)
+            value = await asyncio.wait_for(body, request.timeout_s)
+        except BaseException as error:  # noqa: BLE001 - told to the core, which decides what it means
+            self._ends.put_nowait(Done(request.tag, error=error))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            self._ends.put_nowait(Done(request.tag, value))
+
+
+def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Run a function in a thread of its own: the shared pool could be full of bodies whose time is over."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error if not isinstance(error, StopIteration) else RuntimeError(repr(error)))
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = context.run(call)
+        except BaseException as raised:  # noqa: BLE001 - passed on to the task
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=work, name="trajlake-body", daemon=True).start()
+    return future
+
+
+def performer() -> Perform:
+    """Return a coroutine function that performs requests for one trajectory."""
+    bodies = Bodies()
+
+    async def perform(request: Request) -> Any:
+        match request:
+            case Wait(ticket=ticket):
+                return await ticket
+            case Block(call=call):
+                return await asyncio.to_thread(call)
+            case Start():
+                return bodies.start(request)
+            case Next():
+                return await bodies.next()
+            case Sleep(seconds=seconds):
+                return await asyncio.sleep(seconds)
+
+    return perform
+
+
+async def drive(steps: Steps, perform: Perform) -> Any:
+    """Run an operation of the core to its end and return its value; what a request raises is thrown into it."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            request = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        answer, error = None, None
+        try:
+            answer = await perform(request)
+        except BaseException as raised:  # noqa: BLE001 - thrown into the core at the next step
+            error = raised
+
+
+class Turn(TurnHandle):
+    """One turn of an asyncio agent; see `driver_sync.Turn` for what each method promises."""
+
+    _t: Trajectory
+
+    async def model(
+        self, model: Any = None, tools: Sequence[Any] | None = None, *, messages: Sequence[Mapping[str, Any]] | None = None,
+        purpose: str = "act", on_delta: Callable[[str], None] | None = None, retry: Retry = Retry(3, 0.5),
+    ) -> Reply:  # fmt: skip
+        """Ask the model. `on_delta` is provisional, and is called from the thread that sends."""
+        reply: Reply = await self._t._drive(
+            run_model(self._s, self._ask(model, tools, messages, purpose, on_delta, retry))
+        )
+        return reply
+
+    async def tools(self, calls: Sequence[ToolCall], limit: int = 8) -> list[Result]:
+        """Run the calls of a reply beside each other; results in call order, all settled."""
+        if not calls:
+            return []
+        results: list[Result] = await self._t._drive(run_tools(self._s, [call_given(call) for call in calls], limit))
+        return results
+
+    async def tool(self, call: ToolCall) -> Result:
+        """Run one call of a reply."""
+        return (await self.tools([call]))[0]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None, *, step: str = "") -> Result:
+        """Make a call of the harness's own."""
+        result: Result = await self._t._drive(run_call(self._s, name, arguments or {}, step))
+        return result
+
+    async def read(self, name: str, produce: Callable[[], Any]) -> Any:
+        """Return what `produce` (a function or a coroutine function) gives, recorded."""
+        return await self._t._drive(read_slowly(self._s, name, produce))
+
+    async def spawn(self, agent: Callable[..., Any], name: str, *, task: Any, **options: Any) -> Outcome:
+        """Run another agent as a child trajectory of its own; return its outcome."""
+
+        async def run_child(child_id: str) -> Any:
+            return await self._t._spawn(agent, child_id, task, options)
+
+        child: Outcome = await self._t._drive(run_spawn(self._s, name, run_child))
+        return child
+
+
+class Ending:
+    """What `t.finish` and `t.fail` return: await it to go on only when the end is durable; else `arun` waits for it."""
+
+    def __init__(self, t: Trajectory) -> None:
+        self._t = t
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from self._t._drive(end_task(self._t._s)).__await__()
+
+
+class Trajectory(TrajectoryHandle):
+    """`t` of an asyncio agent. It belongs to the task that runs the agent."""
+
+    def __init__(self, s: Session, perform: Perform, spawn: Callable[..., Any], **more: Any) -> None:
+        super().__init__(s, **more)
+        self._perform, self._spawn = perform, spawn
+
+    async def turns(self, max: int = 200) -> AsyncIterator[Turn]:
+        """Yield the turns from the open one on, until the end is asked for or `max` turns were begun."""
+        s = self._s
+        number = enter_loop(s)
+        served = s.turn >= 0
+        while number < max and s.ended is None:
+            if s.owner_now() != s.owner:
+                raise Misuse("t.turns: a trajectory belongs to the task that runs it")
+            if not served:
+                if s.view.budget.frozen().allows({"turns": "1"}) is not None:
+                    break
+                await self._drive(next_turn(s, number))
+            yield Turn(self, s, number)
+            served = False
+            number += 1
+        if s.ended is None:
+            s.exhausted = True
+
+    def finish(self, result: Any = None) -> Ending:
+        """End the task as completed; nothing may follow. `await` it to wait until the end is durable."""
+        ask_for_end(self._s, "completed", result, "")
+        return Ending(self)
+
+    def fail(self, reason: str) -> Ending:
+        """End the task as failed."""
+        ask_for_end(self._s, "failed", None, reason)
+        return Ending(self)
+
+    async def _drive(self, steps: Steps) -> Any:
+        return await drive(steps, self._perform)
+
+
+async def run(s: Session, order: Order, agent: Callable[..., Any], make: Callable[[Session, Perform], Trajectory], perform: Perform) -> Outcome:  # fmt: skip
+    """Run, resume or report one trajectory; see `Journal.arun`."""
+    s.owner_now = asyncio.current_task
+    s.owner = asyncio.current_task()
+    try:
+        early: Outcome | None = await drive(prepare(s, order), perform)
+        if early is not None:
+            return early
+        value, error = None, None
+        try:
+            value = await agent(make(s, perform))
+        except BaseException as raised:  # noqa: BLE001 - concluded below, and raised again unless it is ours
+            error = raised
+        outcome: Outcome = await drive(conclude(s, value, error), perform)
+        return outcome
+    finally:
+        abandon(s)

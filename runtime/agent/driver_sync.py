@@ -1,0 +1,203 @@
+"""The blocking driver: performs the core's requests in the calling thread, tool bodies in threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..tools import Result, Retry
+from .errors import Misuse
+from .handles import TrajectoryHandle, TurnHandle, call_given
+from .inputs import read_slowly
+from .enter import Order
+from .leave import abandon, ask_for_end, end_task
+from .life import Outcome, conclude, enter_loop, next_turn, prepare
+from .model_call import Reply, ToolCall, run_model
+from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
+from .session import Session
+from .spawn import run_spawn
+from .tool_call import run_call, run_tools
+
+Perform = Callable[[Request], Any]
+
+
+class Bodies:
+    """Bodies that run beside the core, each in a thread, until they end or their time is over."""
+
+    def __init__(self) -> None:
+        self._ends: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self._deadlines: dict[int, float] = {}
+
+    def start(self, request: Start) -> None:
+        """Run a body in a new thread (a daemon: one that never ends does not keep the process)."""
+        timeout_s = request.timeout_s
+        self._deadlines[request.tag] = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=context.run, args=(self._run, request), name=f"trajlake-body-{request.tag}", daemon=True
+        )
+        thread.start()
+
+    def next(self) -> Done:
+        """Return how the next body ended; one whose time is over counts as ended, whatever it still does."""
+        while True:
+            tag, deadline = min(self._deadlines.items(), key=lambda item: item[1])
+            wait_s = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
+            try:
+                done = self._ends.get(timeout=wait_s)
+            except queue.Empty:
+                done = Done(tag, error=TimeoutError("the call's time is over; whether it happened is not known"))
+            if self._deadlines.pop(done.tag, None) is not None:
+                return done
+
+    def _run(self, request: Start) -> None:
+        try:
+            value = request.call()
+            if inspect.iscoroutine(value):
+                value = asyncio.run(value)
+        except BaseException as error:  # noqa: BLE001 - told to the core, which decides what it means
+            self._ends.put(Done(request.tag, error=error))
+        else:
+            self._ends.put(Done(request.tag, value))
+
+
+def performer() -> Perform:
+    """Return a function that performs requests for one trajectory."""
+    bodies = Bodies()
+
+    def perform(request: Request) -> Any:
+        match request:
+            case Wait(ticket=ticket):
+                return ticket.wait()
+            case Block(call=call):
+                return call()
+            case Start():
+                return bodies.start(request)
+            case Next():
+                return bodies.next()
+            case Sleep(seconds=seconds):
+                return time.sleep(seconds)
+
+    return perform
+
+
+def drive(steps: Steps, perform: Perform) -> Any:
+    """Run an operation of the core to its end and return its value; what a request raises is thrown into it."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            request = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        answer, error = None, None
+        try:
+            answer = perform(request)
+        except BaseException as raised:  # noqa: BLE001 - thrown into the core at the next step
+            error = raised
+
+
+class Turn(TurnHandle):
+    """One turn of a plain agent. Each method returns only what is durable and was shown under a valid lease."""
+
+    _t: Trajectory
+
+    def model(
+        self, model: Any = None, tools: Sequence[Any] | None = None, *, messages: Sequence[Mapping[str, Any]] | None = None,
+        purpose: str = "act", on_delta: Callable[[str], None] | None = None, retry: Retry = Retry(3, 0.5),
+    ) -> Reply:  # fmt: skip
+        """Ask the model. What `on_delta` sees while a reply streams is provisional: not recorded, not durable.
+
+        `tools`: names or tools offered (None: all registered). Raises `ModelFailed`, `BudgetExhausted`, `Busy`.
+        """
+        reply: Reply = self._t._drive(run_model(self._s, self._ask(model, tools, messages, purpose, on_delta, retry)))
+        return reply
+
+    def tools(self, calls: Sequence[ToolCall], limit: int = 8) -> list[Result]:
+        """Run the calls of a reply beside each other; results in call order, all settled."""
+        if not calls:
+            return []
+        results: list[Result] = self._t._drive(run_tools(self._s, [call_given(call) for call in calls], limit))
+        return results
+
+    def tool(self, call: ToolCall) -> Result:
+        """Run one call of a reply."""
+        return self.tools([call])[0]
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None = None, *, step: str = "") -> Result:
+        """Make a call of the harness's own; `step` names it in the idempotency key (default: the tool's name)."""
+        result: Result = self._t._drive(run_call(self._s, name, arguments or {}, step))
+        return result
+
+    def read(self, name: str, produce: Callable[[], Any]) -> Any:
+        """Return what `produce` gives, recorded: the same value when the turn is entered again."""
+        return self._t._drive(read_slowly(self._s, name, produce))
+
+    def spawn(self, agent: Callable[..., Any], name: str, *, task: Any, **options: Any) -> Outcome:
+        """Run another agent as a child trajectory of its own; return its outcome."""
+        child: Outcome = self._t._drive(run_spawn(self._s, name, lambda id: self._t._spawn(agent, id, task, options)))
+        return child
+
+
+class Trajectory(TrajectoryHandle):
+    """`t` of a plain agent. It belongs to the thread that runs the agent."""
+
+    def __init__(self, s: Session, perform: Perform, spawn: Callable[..., Any], **more: Any) -> None:
+        super().__init__(s, **more)
+        self._perform, self._spawn = perform, spawn
+
+    def turns(self, max: int = 200) -> Iterator[Turn]:
+        """Yield the turns from the open one on, until the end is asked for or `max` turns were begun."""
+        s = self._s
+        number = enter_loop(s)
+        served = s.turn >= 0
+        while number < max and s.ended is None:
+            if s.owner_now() != s.owner:
+                raise Misuse("t.turns: a trajectory belongs to the thread that runs it")
+            if not served:
+                if s.view.budget.frozen().allows({"turns": "1"}) is not None:
+                    break
+                self._drive(next_turn(s, number))
+            yield Turn(self, s, number)
+            served = False
+            number += 1
+        if s.ended is None:
+            s.exhausted = True
+
+    def finish(self, result: Any = None) -> None:
+        """End the task as completed. Returns once the end is durable; the loop over the turns then ends."""
+        ask_for_end(self._s, "completed", result, "")
+        self._drive(end_task(self._s))
+
+    def fail(self, reason: str) -> None:
+        """End the task as failed."""
+        ask_for_end(self._s, "failed", None, reason)
+        self._drive(end_task(self._s))
+
+    def _drive(self, steps: Steps) -> Any:
+        return drive(steps, self._perform)
+
+
+def run(s: Session, order: Order, agent: Callable[..., Any], make: Callable[[Session, Perform], Trajectory], perform: Perform) -> Outcome:  # fmt: skip
+    """Run, resume or report one trajectory; see `Journal.run`."""
+    s.owner_now = threading.get_ident
+    s.owner = threading.get_ident()
+    try:
+        early: Outcome | None = drive(prepare(s, order), perform)
+        if early is not None:
+            return early
+        value, error = None, None
+        try:
+            value = agent(make(s, perform))
+        except BaseException as raised:  # noqa: BLE001 - concluded below, and raised again unless it is ours
+            error = raised
+        outcome: Outcome = drive(conclude(s, value, error), perform)
+        return outcome
+    finally:
+        abandon(s)

@@ -1,0 +1,64 @@
+"""Letting go of a trajectory: the end, a pause, or a failure of the agent's code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajlake.schemas import values
+from trajlake.schemas.events import EndStatus, LeaseReleased, TaskEnded
+
+from ..lease import Head
+from .errors import Misuse
+from .requests import Block, Steps
+from .session import Session
+from .settle import in_doubt
+
+
+def end_task(s: Session) -> Steps:
+    """Write the end that the agent asked for (`s.ended`), durable and shown only after a lease check."""
+    assert s.ended is not None
+    if s.end is not None:
+        return
+    status, result, reason = s.ended
+    s.check_served()
+    s.go_live("end")
+    if status == "completed" and in_doubt(s):
+        s.ended = None
+        raise Misuse(f"trajectory {s.trajectory_id!r}: an effect is in doubt; settle it before the task is completed")
+    yield from s.record(
+        TaskEnded(status=_status(status), result=values.to_tree(result), reason=values.plain_text(reason))
+    )
+    yield from s.checked_barrier()
+
+
+def let_go(s: Session, reason: str | None) -> Steps:
+    """Write `LeaseReleased`, wait until it is durable, and release the lease; `reason` None: no event was written."""
+    held = s.held
+    if held is None or held.lost:
+        return
+    head: Head | None = None
+    if reason is not None:
+        event = s.append(LeaseReleased(token=s.token, reason=values.plain_text(reason)[:500]))
+        yield from s.barrier()
+        head = Head(sequence_number=event.sequence_number, hash=event.hash.hex())
+    yield Block(lambda: s.ports.keeper.release(held, head))
+    s.held = None
+
+
+def abandon(s: Session) -> None:
+    """Whatever happened: stop renewing a lease that was not released. It runs out, or falls with this process."""
+    held, s.held = s.held, None
+    if held is not None and not held.lost:
+        s.ports.keeper.forget(held)
+
+
+def ask_for_end(s: Session, status: str, result: Any, reason: str) -> None:
+    """Note the end that the agent asks for. Raises `InvalidValue` for a result that cannot be recorded."""
+    s.check_usable("finish" if status == "completed" else "fail")
+    values.to_tree(result)
+    s.ended = status, result, reason
+
+
+def _status(status: str) -> EndStatus:
+    assert status in ("completed", "failed", "cancelled")
+    return status  # type: ignore[return-value]

@@ -1,0 +1,242 @@
+"""One `run` from start to outcome, around the call of the agent: `prepare`, then the agent, then `conclude`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.events import DriftDetected, Resumed, TaskStarted
+
+from .authorize import policy_version
+from .enter import (
+    Known,
+    Order,
+    adopt_history,
+    begin,
+    check_order,
+    check_resumable,
+    look,
+    recorded_outcome,
+    refuse,
+    take,
+)
+from .errors import Busy, Cancelled, Parked
+from .leave import end_task, let_go
+from .mailroom import drain
+from .requests import Block, Steps
+from .session import Session
+from .settle import Waiting, settle_all, stage_of
+
+Status = Literal["completed", "failed", "cancelled", "parked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. `result`: of a completed task its result, of a failed or cancelled one the reason.
+
+    `waiting_for`: what a parked trajectory waits for, one question each.
+    """
+
+    status: Status
+    result: Any = None
+    waiting_for: tuple[Waiting, ...] = ()
+
+
+def prepare(s: Session, order: Order) -> Steps:
+    """Take the trajectory in hand. Returns None when the agent is to be called, else the `Outcome` without it."""
+    known: Known = yield from look(s)
+    check_order(s, known, order)
+    if known.history.events:
+        early = yield from _without_lease(s, known)
+        if early is not None:
+            return early
+    known = yield from take(s)
+    try:
+        check_order(s, known, order)
+    except BaseException:
+        yield from let_go(s, None)
+        raise
+    s.live = True
+    yield from begin(s, known, order)
+    if s.resumed:
+        outcome = yield from _resume(s, known, order)
+        if outcome is not None:
+            return outcome
+        _reset(s)
+    return None
+
+
+def _without_lease(s: Session, known: Known) -> Steps:
+    """The outcome that stands already, where the lease record shows that nobody came after it."""
+    last: Event = known.history.events[-1]
+    if known.record is None or not known.record.ended_at(last.fencing_token):
+        return None
+    if (yield Block(lambda: s.ports.mail.waiting(s.tenant, s.trajectory_id))):
+        return None
+    if known.end is not None:
+        return Outcome(*recorded_outcome(s, known.end))
+    if last.type != "LeaseReleased" or last.body.reason != "parked":
+        return None
+    seen = Session(s.ports, s.setup, s.tenant, s.trajectory_id)
+    adopt_history(seen, known)
+    waits = _still_waiting(seen)
+    return Outcome("parked", None, waits) if waits else None
+
+
+def _still_waiting(s: Session) -> tuple[Waiting, ...]:
+    """What a parked trajectory waits for that only mail or time can bring; () if there is something to try."""
+    waits: list[Waiting] = []
+    for action in s.view.actions.by_id.values():
+        if action.phase == "open":
+            if stage_of(s, action) != "waiting":
+                return ()
+            waits.append(Waiting("job", action.action_id, action.tool, "has not answered yet"))
+        elif action.decision == "ask" and action.phase == "authorized" and action.approval is not None:
+            approval = action.approval
+            expired = approval.expires_at is not None and s.ports.env.now_us() > approval.expires_at
+            if approval.decision or expired:
+                return ()
+            text = f"may {action.tool} ({action.action_id}) run? answer: trajlake approve|deny"
+            waits.append(
+                Waiting("approval", action.action_id, action.tool, f"{text} {s.trajectory_id} {approval.approval_id}",
+                        approval.approval_id)
+            )  # fmt: skip
+    return tuple(waits)
+
+
+def _resume(s: Session, known: Known, order: Order) -> Steps:
+    """Mail, checks, settling, then the seam. Returns an `Outcome` when the agent is not to be called."""
+    if known.end is not None:
+        yield from drain(s, steer=True)
+        yield from s.checked_barrier()
+        yield from let_go(s, "ended")
+        return Outcome(*recorded_outcome(s, known.end))
+    why = check_resumable(s, known)
+    if why is not None:
+        yield from refuse(s, why)
+    yield from drain(s)
+    if s.cancelled():
+        return (yield from _cancel(s))
+    settled, questions = yield from settle_all(s, complete=known.found.complete)
+    if questions:
+        return (yield from _park(s, tuple(questions)))
+    yield from _note_drift(s, order)
+    before = known.history.events[-1]
+    started: TaskStarted = s.events[0].body
+    yield from s.record(
+        Resumed(
+            last_sequence=before.sequence_number,
+            gap_ms=max(0, s.ports.env.now_us() - before.recorded_at) // 1000,
+            workspace="" if started.workspace == "none" else "as it stands",
+            settled=tuple(settled),
+            log_complete=known.found.complete,
+        )
+    )
+    yield from s.checked_barrier()
+    return None
+
+
+def _note_drift(s: Session, order: Order) -> Steps:
+    """Record what differs from the start: model, prompt, tools. The new one is used, from the next turn on."""
+    started: TaskStarted = s.events[0].body
+    model = order.model if order.model != "unknown" else started.model
+    compared = (
+        ("model", "model", started.model, model),
+        ("prompt", "prompt_version", started.prompt_version, order.prompt_version or started.prompt_version),
+        ("tool_schema", "tools", started.tool_schema_version, order.tool_schema_version),
+        ("contract", "policy", started.policy_version, policy_version(s.setup.policy)),
+    )
+    for what, component, old, new in compared:
+        latest = next((e.body.new for e in reversed(s.events) if _is_drift(e, what, component)), old)
+        if latest != new:
+            switch = what != "contract"
+            yield from s.record(
+                DriftDetected(
+                    what=what, component=component, old=latest, new=new, choice="switch",  # type: ignore[arg-type]
+                    system_no=s.view.system_no + 1 if switch else s.view.system_no,
+                )
+            )  # fmt: skip
+
+
+def _is_drift(event: Event, what: str, component: str) -> bool:
+    return event.type == "DriftDetected" and (event.body.what, event.body.component) == (what, component)
+
+
+def _reset(s: Session) -> None:
+    """Make ready for re-entry: the agent sees nothing yet, its recorded operations are served."""
+    s.live = False
+    s.view = s.new_view()
+    s.enter_turn(-1, _events_of(s, lambda turn: turn == -1))
+    if s.open_turn < 0 and not any(True for _ in s.table.operations()):
+        s.go_live("prologue")
+
+
+def enter_loop(s: Session) -> int:
+    """`t.turns()` begins: apply all earlier turns, and serve the open one. Returns its number."""
+    if s.turn >= 0:
+        return s.turn
+    if s.open_turn < 0:
+        s.check_served()
+        return 0
+    for event in _events_of(s, lambda turn: turn < s.open_turn):
+        if event.sequence_number > s.view.applied:
+            s.view.apply(event)
+    s.enter_turn(s.open_turn, _events_of(s, lambda turn: turn >= s.open_turn))
+    return s.open_turn
+
+
+def next_turn(s: Session, number: int) -> Steps:
+    """Begin turn `number`, a new one: what was recorded of the last one must have been asked for; then the mail."""
+    s.check_served()
+    s.go_live(f"turn {number}")
+    s.enter_turn(number, [])
+    yield from drain(s, steer=True)
+    if s.cancelled():
+        raise s.unwind(Cancelled(f"trajectory {s.trajectory_id!r}: cancelled"))
+
+
+def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
+    """The agent returned `value` or raised `error`: write what follows, let go, and return the `Outcome`."""
+    if s.unwinding is not None:
+        error = s.unwinding
+    if isinstance(error, Parked):
+        return (yield from _park(s, tuple(error.args[0])))
+    if isinstance(error, Cancelled):
+        return (yield from _cancel(s))
+    if error is not None and s.end is None:
+        if not isinstance(error, Busy):
+            yield from let_go(s, f"error: {type(error).__name__}")
+        raise error
+    if s.ended is None:
+        s.ended = ("failed", None, "no turns left") if s.exhausted else ("completed", value, "")
+    try:
+        yield from end_task(s)
+    except Exception as failed:
+        if not isinstance(failed, Busy):
+            yield from let_go(s, f"error: {type(failed).__name__}")
+        raise
+    status, result, reason = s.ended
+    yield from let_go(s, "ended")
+    return Outcome(status, result if status == "completed" else reason)  # type: ignore[arg-type]
+
+
+def _park(s: Session, waits: tuple[Waiting, ...]) -> Steps:
+    yield from s.checked_barrier()
+    yield from let_go(s, "parked")
+    return Outcome("parked", None, waits)
+
+
+def _cancel(s: Session) -> Steps:
+    request = next((event.body.because for event in reversed(s.events) if event.type == "CancelRequested"), "")
+    s.live = True
+    s.table.clear()
+    s.ended = ("cancelled", None, request)
+    yield from end_task(s)
+    yield from let_go(s, "ended")
+    return Outcome("cancelled", request)
+
+
+def _events_of(s: Session, wanted: Callable[[int], bool]) -> list[Event]:
+    return [event for event in s.events if event.sequence_number not in s.given_up and wanted(event.turn)]

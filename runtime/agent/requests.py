@@ -1,0 +1,70 @@
+"""What the core asks of its driver. The core is one generator per operation: it yields these, and is sent the answers.
+
+| request | answer | blocking driver | asyncio driver |
+|---|---|---|---|
+| `Wait(ticket)` | None once durable | ticket.wait() | await ticket |
+| `Block(call)` | call() | in place | in a worker thread |
+| `Sleep(seconds)` | None | sleeps | asyncio.sleep |
+| `Start(body)` | None: it runs beside us | worker thread | task (coroutine) or worker thread |
+| `Next()` | a `Done`, of whichever body ended | queue | queue |
+
+A driver throws into the core what a request raised; it never retries one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Ticket(Protocol):
+    """Durability of what was appended so far (`runtime.writer.Ticket`)."""
+
+    def wait(self, timeout: float | None = None) -> Any: ...
+
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run `call()` within `timeout_s`; `Next` brings its end. `is_async`: it returns an awaitable, made in the loop."""
+
+    tag: int
+    call: Callable[[], Any]
+    timeout_s: float | None = None
+    is_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Wait for one of the started bodies to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a body ended: its value, or what it raised (`TimeoutError` once its time is over, though it may run on)."""
+
+    tag: int
+    value: Any = None
+    error: BaseException | None = None
+
+
+Request = Wait | Block | Sleep | Start | Next
+Steps = Generator[Request, Any, Any]
+"""An operation of the core. Its return value is the operation's."""

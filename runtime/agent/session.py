@@ -1,0 +1,292 @@
+"""One trajectory in this worker's hands: recording, barriers, lease checks, serving. No I/O of its own.
+
+Everything that may wait is a generator of requests (see `requests`); a driver performs them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from trajlake.schemas import blobs, values
+from trajlake.schemas.chain import genesis, make_event
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.errors import InvalidValue
+from trajlake.schemas.blobs import PayloadT
+from trajlake.schemas.events import DriftDetected, Payload, ProposedCall
+from trajlake.schemas.ids import trajectory_key
+from trajlake.schemas.keys import arguments_hash
+from trajlake.schemas.limits import SALT_SIZE
+
+from ..frame import TrajectoryInfo
+from ..lease import LeaseLost
+from ..lease_keeper import HeldLease, Permit
+from ..tools import InvalidArguments, Tool
+from .arguments import arguments_of_text, text_of_call
+from .errors import Busy, Diverged, Misuse, Unwind
+from .ports import Ports
+from .requests import Block, Done, Next, Start, Steps, Ticket, Wait
+from .table import Table, operation_of
+from .view import View
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What the journal gives every run: its tools and policy."""
+
+    tools: Mapping[str, Tool]
+    policy: Any = None
+    resolvers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+class Session:
+    """A trajectory under a lease. One operation at a time; not for several threads."""
+
+    def __init__(self, ports: Ports, setup: Setup, tenant: str, trajectory_id: str) -> None:
+        self.ports, self.setup = ports, setup
+        self.tenant, self.trajectory_id = tenant, trajectory_id
+        self.key = trajectory_key(tenant, trajectory_id).hex()
+        self.held: HeldLease | None = None
+        self.acquired_at_s = 0.0
+        self.events: list[Event] = []
+        self.given_up: frozenset[int] = frozenset()
+        self.prev = genesis(tenant, trajectory_id)
+        self.next_seq = 0
+        self.info = TrajectoryInfo(tenant=tenant, trajectory_id=trajectory_id, model="unknown", started_on="1970-01-01")
+        self.ticket: Ticket | None = None
+        self.cancel_seen = False
+        self.principal: str | None = None
+        self.end: Event | None = None
+        self.mail_seen: set[str] = set()
+        self.view = self.new_view()
+        self.table = Table(())
+        self.turn = -1
+        self.open_turn = -1
+        self.resumed = False
+        self.live = False
+        self.begun = False
+        self.unwinding: Unwind | None = None
+        self.ended: tuple[str, Any, str] | None = None
+        self.exhausted = False
+        self.owner: Any = None
+        self.owner_now: Callable[[], Any] = lambda: None
+        self.tags = 0
+        self.sends: dict[str, float] = {}
+        self._runtime: list[Event] = []
+
+    # -- recording -------------------------------------------------------------------------------------------------
+
+    @property
+    def token(self) -> int:
+        assert self.held is not None
+        return self.held.token
+
+    def new_view(self) -> View:
+        """Return an empty view over this trajectory."""
+        return View(
+            self.tenant, self.trajectory_id, inline=self.inline, hash_call=self.hash_of_proposal, given_up=self.given_up
+        )
+
+    def record(self, payload: Payload, *, turn: int | None = None) -> Steps:
+        """Append one event (its blobs first) and apply it; return it. It is durable at the next barrier."""
+        payload, bulk = blobs.offload_payload(payload)
+        for blob in bulk:
+            yield Block(partial(self.ports.blobs.put, self.tenant, blob.data))
+        return self.append(payload, turn=turn)
+
+    def record_at_once(self, payload: Payload, *, turn: int | None = None) -> Event:
+        """The same without requests, for what an agent does by plain assignment; bulk is stored in place."""
+        payload, bulk = blobs.offload_payload(payload)
+        for blob in bulk:
+            self.ports.blobs.put(self.tenant, blob.data)
+        return self.append(payload, turn=turn)
+
+    def offloaded(self, payload: PayloadT) -> tuple[PayloadT, list[blobs.Blob]]:
+        """Return a payload as its frame holds it, and the blobs beside it."""
+        return blobs.offload_payload(payload)
+
+    def drift(self, payload: DriftDetected) -> None:
+        """Record a drift, once per trajectory and finding; it takes effect where it stands, not in the operation."""
+        if all(event.type != "DriftDetected" or event.body != payload for event in self.events):
+            self.record_at_once(payload, turn=max(self.turn, self.open_turn))
+
+    def append(self, payload: Payload, *, turn: int | None = None) -> Event:
+        """Append one event whose bulk is out; queued on return, durable at the next barrier."""
+        event = self.make(payload, turn=turn)
+        self.ticket = self.ports.log.append([event], self.info, lazy=True)
+        self.adopt(event)
+        return event
+
+    def make(self, payload: Payload, *, turn: int | None = None) -> Event:
+        """Build the next event; nothing is queued and no number is used up."""
+        return make_event(
+            payload,
+            tenant=self.tenant,
+            trajectory_id=self.trajectory_id,
+            sequence_number=self.next_seq,
+            fencing_token=self.token,
+            turn=self.turn if turn is None else turn,
+            recorded_at=self.ports.env.now_us(),
+            salt=self.ports.env.random_bytes(SALT_SIZE),
+            prev=self.prev,
+        )
+
+    def adopt(self, event: Event) -> None:
+        """Make a queued (or read) event the last one of this trajectory."""
+        self.events.append(event)
+        if event.type == "CancelRequested":
+            self.cancel_seen = True
+        elif event.type == "TaskEnded":
+            self.end = event
+        self.prev, self.next_seq = event.hash, event.sequence_number + 1
+        if self.live:
+            self.view.apply(event)
+
+    def barrier(self) -> Steps:
+        """Wait until everything recorded so far is durable."""
+        if self.ticket is not None:
+            ticket, self.ticket = self.ticket, None
+            yield Wait(ticket)
+
+    def checked_barrier(self, timeout_s: float = 0.0) -> Steps:
+        """Barrier, then a lease check; return the permit. Raises `Busy` when the lease cannot be shown to be ours."""
+        yield from self.barrier()
+        permit: Permit = yield from self.check_lease(timeout_s)
+        return permit
+
+    def check_lease(self, timeout_s: float = 0.0) -> Steps:
+        """Ask for leave to send or to answer. Raises `Busy`."""
+        held = self.held
+        assert held is not None
+        try:
+            return (yield Block(lambda: held.check_for_dispatch(timeout_s)))
+        except LeaseLost as error:
+            raise Busy(f"trajectory {self.trajectory_id!r}: {error}") from error
+
+    def run_body(self, call: Callable[[], Any], timeout_s: float | None = None, *, of: Any = None) -> Steps:
+        """Run one user function beside the core and return its `Done`. `of`: the function it calls, if it is another."""
+        self.tags += 1
+        yield Start(self.tags, call, timeout_s, inspect.iscoroutinefunction(of or call))
+        done: Done = yield Next()
+        return done
+
+    # -- bulk and arguments ----------------------------------------------------------------------------------------
+
+    def inline(self, tree: Any) -> Any:
+        """Put bulk back into a tree, from blobs."""
+        return blobs.inline(tree, lambda sha256: self.ports.blobs.get(self.tenant, sha256))
+
+    def value(self, tree: Any) -> Any:
+        """Return the value a recorded tree stands for."""
+        return values.from_tree(self.inline(tree))
+
+    def hash_of_proposal(self, tool: str, call: ProposedCall, reply: int) -> str:
+        """The arguments hash of a proposal as it would be passed to its tool now; "" where it would be refused."""
+        registered = self.setup.tools.get(tool)
+        if registered is None:
+            return ""
+        try:
+            bound = registered.bind(arguments_of_text(self.text_of(call, reply)))
+            return arguments_hash(values.to_tree(bound))
+        except (InvalidArguments, InvalidValue):
+            return ""
+
+    def text_of(self, call: ProposedCall, reply: int) -> str:
+        """The argument text of a recorded proposal, as its model emitted it."""
+        if call.arguments is not None:
+            return str(self.value(call.arguments))
+        return text_of_call(call, lambda: self.raw_of(reply))
+
+    def raw_of(self, reply: int) -> Any:
+        """Return the raw text of a recorded reply."""
+        return self.value(self.event_at(reply).body.raw)
+
+    def event_at(self, sequence_number: int) -> Event:
+        """Return a canonical event of this trajectory by its number."""
+        event = self.events[sequence_number] if sequence_number < len(self.events) else None
+        if event is None or event.sequence_number != sequence_number:
+            event = next(one for one in self.events if one.sequence_number == sequence_number)
+        return event
+
+    # -- serving ---------------------------------------------------------------------------------------------------
+
+    def enter_turn(self, turn: int, events: list[Event]) -> None:
+        """Begin to serve one turn (-1: the prologue) from its recorded events."""
+        self.turn = turn
+        self.begun = False
+        self.table = Table(events)
+        first = next((event.sequence_number for event in events if _serves(event)), None)
+        self._runtime = [event for event in events if not _serves(event)]
+        while self._runtime and first is not None and self._runtime[0].sequence_number < first:
+            self.view.apply(self._runtime.pop(0))
+
+    def serve(self, events: list[Event]) -> None:
+        """Apply the recorded events of an operation, and the runtime's own that stand before its last one."""
+        self.begun = True
+        if not events:
+            return
+        last = max(event.sequence_number for event in events)
+        before = [event for event in self._runtime if event.sequence_number < last]
+        self._runtime = self._runtime[len(before) :]
+        for event in sorted([*before, *events], key=lambda event: event.sequence_number):
+            self.view.apply(event)
+
+    def go_live(self, operation: str) -> None:
+        """Everything recorded has been served: from here on operations run, and are recorded.
+
+        `operation` names the first that runs; a replay stops here instead.
+        """
+        del operation
+        self.begun = True
+        if not self.live:
+            for event in self._runtime:
+                self.view.apply(event)
+            self._runtime = []
+            self.live = True
+
+    def check_usable(self, operation: str) -> None:
+        """Raise when the agent goes on where it must not: after the end, or after it swallowed an unwinding."""
+        if self.owner_now() != self.owner:
+            raise Misuse(
+                f"{operation}: a trajectory belongs to the thread or task that runs it; use turn.tools to go wide"
+            )
+        if self.unwinding is not None:
+            raise Misuse(
+                f"{operation}: the agent caught {type(self.unwinding).__name__}, which must pass through; "
+                "catch Exception instead of BaseException"
+            )
+        if self.ended is not None:
+            raise Misuse(f"{operation}: the trajectory has ended ({self.ended[0]}); nothing may follow")
+
+    def has_ended(self) -> bool:
+        """Whether the log holds the end."""
+        return self.end is not None
+
+    def cancelled(self) -> bool:
+        """Whether the log holds a request to stop."""
+        return self.cancel_seen
+
+    def check_served(self) -> None:
+        """Raise `Diverged` when the turn is left although a recorded operation of it was not asked for."""
+        missing = self.table.missing()
+        if missing is not None:
+            (kind, name), event = missing
+            raise Diverged(
+                self.turn, f"{kind} {name}".strip(), f"event {event.sequence_number}", "not asked for", "missing"
+            )
+
+    def unwind(self, how: Unwind) -> Unwind:
+        """Note that the agent is being left, and return the exception to raise."""
+        self.unwinding = how
+        return how
+
+
+_PARTS = frozenset("ModelReplied Authorized ApprovalRequested ToolIntent ToolResult ToolSettled TaskEnded".split())
+
+
+def _serves(event: Event) -> bool:
+    """Whether an event belongs to an operation of the agent."""
+    return event.type in _PARTS or operation_of(event) is not None

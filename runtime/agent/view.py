@@ -1,0 +1,103 @@
+"""What the agent sees: the fold of earlier turns, and of what was served or done since it was entered.
+
+Source: design/agent.md, *Re-entry*. The view never runs ahead of the code: an event of the open turn is applied when
+its operation is served, or when it is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
+
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.events import (
+    ConstraintAccepted,
+    ConstraintWithdrawn,
+    ContextBuilt,
+    DriftDetected,
+    GoalRevised,
+    PlanCommitted,
+    ToolResult,
+    ToolSettled,
+    VarSet,
+)
+from trajlake.schemas.state.budget import Budget, BudgetFold
+
+from .actions import Action, Actions, HashCall
+from .context import ContextList, Inline
+
+if TYPE_CHECKING:
+    from trajlake.schemas.state import Folder, State
+
+
+class View:
+    """State, context, variables, actions and budget as of the events applied so far."""
+
+    def __init__(
+        self,
+        tenant: str,
+        trajectory_id: str,
+        *,
+        inline: Inline,
+        hash_call: HashCall,
+        given_up: Set[int] = frozenset(),
+    ) -> None:
+        self._given_up = given_up
+        self.context = ContextList(inline)
+        self.actions = Actions(hash_call)
+        self.budget = BudgetFold(Budget())
+        self.vars: dict[str, Any] = {}
+        self.constraints: dict[str, ConstraintAccepted] = {}
+        self.goal_seq: int | None = None
+        self.plan_seq: int | None = None
+        self.system_no = 0
+        self.stored: set[str] = set()
+        self.applied = -1
+        self._identity = tenant, trajectory_id
+        self._folder: Folder | None = None
+        self._unfolded: list[Event] = []
+
+    @property
+    def state(self) -> State:
+        """The fold of the applied events; it is brought up to date when it is asked for."""
+        from trajlake.schemas.state import Folder, initial
+
+        if self._folder is None:
+            self._folder = Folder(initial(*self._identity))
+        events, self._unfolded = self._unfolded, []
+        self._folder.extend(events)
+        return self._folder.state()
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        self.applied = event.sequence_number
+        self._unfolded.append(event)
+        self.budget.apply(event)
+        if event.sequence_number in self._given_up:
+            return
+        self.actions.apply(event)
+        self.context.apply(event, self._action_of(event))
+        body = event.body
+        if isinstance(body, VarSet):
+            if body.deleted:
+                self.vars.pop(body.name, None)
+            else:
+                self.vars[body.name] = body.value
+        elif isinstance(body, ConstraintAccepted):
+            self.constraints[body.constraint_id] = body
+        elif isinstance(body, ConstraintWithdrawn):
+            self.constraints.pop(body.constraint_id, None)
+        elif isinstance(body, ContextBuilt):
+            self.stored.update(body.stored)
+        elif isinstance(body, DriftDetected):
+            self.system_no = max(self.system_no, body.system_no)
+        elif isinstance(body, GoalRevised):
+            self.goal_seq = event.sequence_number
+        elif isinstance(body, PlanCommitted):
+            self.plan_seq = event.sequence_number
+
+    def _action_of(self, event: Event) -> Action | None:
+        body = event.body
+        if isinstance(body, ToolResult | ToolSettled):
+            return self.actions.by_id.get(body.action_id)
+        return None

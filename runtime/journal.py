@@ -1,0 +1,264 @@
+"""`Journal`: one per process. It opens the root, holds the tools, and runs agents. Source: design/agent.md.
+
+Opening touches nothing but `root.json`, so an agent's module can be imported on a read-only disk; the first `run`
+claims a writer directory and recovers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from trajlake.schemas.events import ParentAction, ToolDeclaration
+from trajlake.schemas.ids import check_tenant, check_trajectory_id, trajectory_key
+
+from .agent import driver_async, driver_sync
+from .agent.authorize import policy_version
+from .agent.enter import Order
+from .agent.errors import Misuse
+from .agent.life import Outcome
+from .agent.ports import Ports
+from .agent.session import Session, Setup
+from .env import REAL_ENV, Env
+from .file_arbiter import FileArbiter
+from .file_lease import FileLeaseStore
+from .file_mail import FileMailStore
+from .lease_keeper import LeaseKeeper
+from .mail import MailItem, MailKind
+from .root import Root
+from .root_log import RootLog
+from .tools import Tool, ToolOptions, declared_schema_hash, make_tool
+from .writer_options import WriterOptions
+
+
+class Journal:
+    """Tools, stores and the writer of one process. Safe from any thread; each trajectory belongs to one."""
+
+    def __init__(
+        self, root: Root, *, tenant: str, principal: str | None, leases: Any, policy: Any, env: Env,
+        options: WriterOptions | None,
+    ) -> None:  # fmt: skip
+        self.root, self.tenant, self.principal, self.policy = root, tenant, principal, policy
+        self.tools: dict[str, Tool] = {}
+        self.resolvers: dict[str, Callable[..., Any]] = {}
+        self._env, self._leases, self._options = env, leases, options
+        self._lock = threading.Lock()
+        self._ports: Ports | None = None
+        self._log: RootLog | None = None
+        self._keeper: LeaseKeeper | None = None
+        self._mail = FileMailStore(root.path, env=env)
+
+    @classmethod
+    def open(
+        cls, root: str | os.PathLike[str], *, tenant: str = "default", principal: str | None = None,
+        leases: Any = None, replica: Any = None, replicate: Sequence[str] = (), policy: Any = None,
+        env: Env = REAL_ENV, options: WriterOptions | None = None,
+    ) -> Journal:  # fmt: skip
+        """Open (or create) the root. Raises `RootError`. `leases`: a `LeaseStore` other than files in the root."""
+        if replica is not None or replicate:
+            raise Misuse("Journal.open: replicas are not built yet; leave replica and replicate out")
+        check_tenant(tenant)
+        return cls(
+            Root.open(root, env), tenant=tenant, principal=principal, leases=leases, policy=policy, env=env,
+            options=options,
+        )  # fmt: skip
+
+    # -- what is registered ----------------------------------------------------------------------------------------
+
+    def tool(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """Register a tool; a decorator, with or without options (see `ToolOptions`). Returns the `Tool`, callable.
+
+        A tool declared without `effect` is `external`: the class that assumes nothing.
+        """
+
+        def register(body: Callable[..., Any]) -> Tool:
+            tool = make_tool(body, ToolOptions(**options))
+            if tool.name in self.tools:
+                raise Misuse(f"a tool named {tool.name!r} is registered already; give this one a name of its own")
+            self.tools[tool.name] = tool
+            return tool
+
+        return register if function is None else register(function)
+
+    def resolver(self, source_prefix: str, f: Callable[[str], str]) -> None:
+        """Register who says whether a source is `in_force`, `withdrawn` or `unknown`."""
+        self.resolvers[source_prefix] = f
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def run(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:
+        """Start, resume or report the trajectory `id`, in this thread.
+
+        An unknown id starts (`task` required); an open one resumes at its open turn; an ended one answers with its
+        recorded outcome. Options: model, sampling, prompt_version, budget, subjects, principal, workspace.
+        Raises `Conflict`, `Busy`, `UnknownTrajectory`, `ResumeRefused`, `Diverged`, and what the agent raised: the
+        trajectory then stays open. Raises `Misuse` at once inside a running event loop: use `await journal.arun`.
+        """
+        if _in_loop():
+            raise Misuse("journal.run would block the running event loop; use 'await journal.arun(...)'")
+        session, order, more = self._start(agent, id, task, options)
+        perform = driver_sync.performer()
+        spawn = partial(self._spawn, session, self.run)
+        return driver_sync.run(session, order, agent, lambda s, p: driver_sync.Trajectory(s, p, spawn, **more), perform)
+
+    async def arun(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:
+        """The same for `async def` agents; the loop never blocks."""
+        session, order, more = await asyncio.to_thread(self._start, agent, id, task, options)
+        spawn = partial(self._spawn, session, self.arun)
+        return await driver_async.run(
+            session, order, agent, lambda s, p: driver_async.Trajectory(s, p, spawn, **more), driver_async.performer()
+        )
+
+    def _start(
+        self, agent: Callable[..., Any], id: str, task: Any, options: Mapping[str, Any]
+    ) -> tuple[Session, Order, dict[str, Any]]:
+        check_trajectory_id(id)
+        known = {
+            "model", "sampling", "prompt_version", "budget", "subjects", "principal", "workspace", "parent",
+        }  # fmt: skip
+        unknown = set(options) - known
+        if unknown:
+            raise Misuse(f"journal.run: no option is named {', '.join(sorted(unknown))}")
+        self._check_workspace(options.get("workspace"))
+        model = options.get("model")
+        order = Order(
+            task=task,
+            agent=f"{agent.__module__}:{agent.__qualname__}",
+            model=getattr(model, "name", None) or "unknown",
+            model_version=str(getattr(model, "version", "")) if model is not None else "",
+            sampling=options.get("sampling"),
+            prompt_version=options.get("prompt_version") or "",
+            tool_schema_version=declared_schema_hash(self.tools),
+            budget=options.get("budget") or {},
+            subjects=tuple(options.get("subjects", ())),
+            principal=options.get("principal", self.principal),
+            workspace=options.get("workspace"),
+            parent=options.get("parent"),
+            started=self._declared,
+        )
+        session = Session(
+            self.ports, Setup(tools=self.tools, policy=self.policy, resolvers=self.resolvers), self.tenant, id
+        )
+        return session, order, {"model": model, "parameters": options.get("sampling")}
+
+    def _declared(self) -> dict[str, Any]:
+        tools = {
+            name: ToolDeclaration(effect=tool.effect, version=tool.options.version, schema_hash=tool.schema_hash)
+            for name, tool in self.tools.items()
+        }
+        return {"tools": tools, "policy_version": policy_version(self.policy), "runtime": "trajlake"}
+
+    def _check_workspace(self, workspace: Any) -> None:
+        untracked = getattr(self.policy, "workspace", "") == "untracked"
+        if workspace is None and not untracked and any(tool.effect == "local" for tool in self.tools.values()):
+            raise Misuse(
+                "a 'local' tool is registered: give journal.run workspace=PATH, the folder it changes "
+                "(or a policy with workspace = 'untracked')"
+            )
+
+    def _spawn(self, parent: Session, run: Callable[..., Any], agent: Any, id: str, task: Any, options: Any) -> Any:
+        named = ParentAction(tenant=parent.tenant, trajectory_id=parent.trajectory_id)
+        return run(agent, id, task=task, parent=named, **options)
+
+    # -- mail ------------------------------------------------------------------------------------------------------
+
+    def approve(self, id: str, approval: str, *, because: str = "", actor: str = "", actor_known_by: str = "") -> str:
+        """Grant an approval, by its id or its action's. Returns the id of the posted item."""
+        body = {"decision": "granted", "because": because}
+        return self._post(id, "approval", approval, body, actor, actor_known_by)
+
+    def deny(self, id: str, approval: str, *, because: str = "", actor: str = "", actor_known_by: str = "") -> str:
+        """Deny an approval."""
+        body = {"decision": "denied", "because": because}
+        return self._post(id, "approval", approval, body, actor, actor_known_by)
+
+    def cancel(self, id: str, *, because: str = "", actor: str = "", actor_known_by: str = "") -> str:
+        """Ask a trajectory to stop at its next operation."""
+        return self._post(id, "cancel", "", {"because": because}, actor, actor_known_by)
+
+    def settle(
+        self, id: str, action: str, *, executed: bool, because: str, output: Any = ..., actor: str = "",
+        actor_known_by: str = "",
+    ) -> str:  # fmt: skip
+        """Say whether an effect in doubt happened, and its output if it is known."""
+        from trajlake.schemas.values import to_tree
+
+        body: dict[str, Any] = {"verdict": "executed" if executed else "not_executed", "because": because}
+        if output is not ...:
+            body["output"] = to_tree(output)
+        return self._post(id, "settle", action, body, actor, actor_known_by)
+
+    def deliver(
+        self, id: str, action: str, result: Any = None, *, error: Any = None, actor: str = "", actor_known_by: str = ""
+    ) -> str:
+        """Hand in the result of a call that its own worker does not wait for."""
+        from trajlake.schemas.values import to_tree
+
+        body: dict[str, Any] = {"status": "ok", "output": to_tree(result)}
+        if error is not None:
+            body = {"status": "error", "error": to_tree(error)}
+        return self._post(id, "result", action, body, actor, actor_known_by)
+
+    def steer(self, id: str, text: str, *, actor: str = "", actor_known_by: str = "") -> str:
+        """Add a user message where the next turn begins."""
+        return self._post(id, "steer", "", {"text": text}, actor, actor_known_by)
+
+    def _post(self, id: str, kind: MailKind, subject: str, body: dict[str, Any], actor: str, known_by: str) -> str:
+        check_trajectory_id(id)
+        item = MailItem(
+            id=self._env.random_bytes(16).hex(), tenant=self.tenant, trajectory_id=id, kind=kind, subject=subject,
+            body=body, actor=actor or self.principal or "", actor_known_by=known_by, posted_at=self._env.now_us(),
+        )  # fmt: skip
+        self._mail.post(item)
+        return item.id
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def ports(self) -> Ports:
+        """The parts the core works with; the first use starts them."""
+        with self._lock:
+            if self._ports is None:
+                self._ports = self._make_ports()
+            return self._ports
+
+    def _make_ports(self) -> Ports:
+        env = self._env
+        leases = self._leases if self._leases is not None else FileLeaseStore(self.root.path, env=env)
+        self._log = RootLog(self.root, self._options)
+        self._keeper = LeaseKeeper(leases, env=env)
+        worker = f"{env.host()}:{env.pid()}:{env.random_bytes(4).hex()}"
+        return Ports(
+            env=env, log=self._log, blobs=self.root.blobs, leases=leases, keeper=self._keeper,
+            arbiter=FileArbiter(self.root.path, env=env), mail=self._mail, worker=worker, host=env.host(),
+        )  # fmt: skip
+
+    def key_of(self, id: str) -> str:
+        """The trajectory key (hex) under which files of the root are named."""
+        return trajectory_key(self.tenant, id).hex()
+
+    def close(self) -> None:
+        """Write what is queued, seal, and free the writer directory. Runs at exit by itself; safe to call twice."""
+        with self._lock:
+            if self._keeper is not None:
+                self._keeper.close()
+            if self._log is not None:
+                self._log.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""The journal of one root as the agent core sees it: this process's writer, and the segments of all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.ids import trajectory_key
+
+from .agent.ports import Found
+from .frame import TrajectoryInfo
+from .lease import LeaseRecord
+from .reader import list_segments, read_segment, read_trajectory
+from .root import Root
+from .ticket import Ticket
+from .writer import Writer
+from .writer_options import WriterOptions
+
+
+class RootLog:
+    """Implements `agent.ports.Log`. A writer directory is claimed at the first use that needs one. Any thread."""
+
+    def __init__(self, root: Root, options: WriterOptions | None = None) -> None:
+        self._root = root
+        self._options = options
+        self._writer: Writer | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def writer(self) -> Writer:
+        """This process's writer, claimed (and recovered) now if it is not yet."""
+        with self._lock:
+            if self._writer is None:
+                self._writer = self._root.claim_writer(self._options)
+            return self._writer
+
+    @property
+    def writer_id(self) -> str:
+        return self.writer.writer_id
+
+    @property
+    def next_lsn(self) -> int:
+        return self.writer.next_lsn
+
+    def append(self, events: Sequence[Event], info: TrajectoryInfo, *, lazy: bool = False) -> Ticket:
+        return self.writer.append(events, info, lazy=lazy)
+
+    def refuse_if_full(self) -> None:
+        self.writer.refuse_if_full()
+
+    def read(self, tenant: str, trajectory_id: str, record: LeaseRecord | None) -> Found:
+        """Read the writers that the tenures name, from their first lsn; without a record, every writer."""
+        first_lsns: dict[str, int] = {}
+        if record is None:
+            first_lsns = dict.fromkeys(self._root.writers(), 0)
+        else:
+            for tenure in record.tenures:
+                known = first_lsns.get(tenure.writer, tenure.first_lsn)
+                first_lsns[tenure.writer] = min(known, tenure.first_lsn)
+        present = set(self._root.writers())
+        places = [
+            (self._root.writer_folder(writer), lsn) for writer, lsn in sorted(first_lsns.items()) if writer in present
+        ]
+        key = trajectory_key(tenant, trajectory_id)
+        events, _ = read_trajectory(self._root.env, places, key)
+        undurable = self._undurable(key, (writer for writer in first_lsns if writer in present))
+        return Found(events, undurable, complete=present.issuperset(first_lsns))
+
+    def close(self) -> None:
+        """Close the writer, if there is one; every lease must have been released before."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+
+    def _undurable(self, key: bytes, writers: Iterable[str]) -> list[Event]:
+        """Events of the trajectory in unsealed segments that this process's writer neither wrote nor recovered."""
+        own = self._writer.writer_id if self._writer is not None else ""
+        found: list[Event] = []
+        for writer in writers:
+            if writer == own:
+                continue
+            for segment in list_segments(self._root.env, self._root.writer_folder(writer)):
+                if segment.is_sealed:
+                    continue
+                scan = read_segment(self._root.env, segment.path)
+                found.extend(event for event in scan.events() if _key_of(event) == key)
+        return found
+
+
+def _key_of(event: Event) -> bytes:
+    return trajectory_key(event.tenant, event.trajectory_id)
