@@ -28,7 +28,7 @@ def import_(
     lake: Annotated[str | None, typer.Option("--lake", help="import, ship and compact into this lake at once")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="tenant the trajectories belong to")] = None,
     as_format: Annotated[str | None, typer.Option("--as", help="read every file as this format")] = None,
-    ended: Annotated[bool, typer.Option("--ended", help="the sources will not grow: import unfinished replies too")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="sources will not grow: take unfinished replies too")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="keep watching and import what is added")] = False,
     report: Annotated[bool, typer.Option("--report", help="show the loss reports of what is imported already")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,

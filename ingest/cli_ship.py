@@ -18,7 +18,7 @@ from .shipper import Shipper, ShipReport
 
 
 def ship(
-    root: Annotated[str | None, typer.Argument(metavar="[ROOT]", help="the root to ship (default: the setting)")] = None,
+    root: Annotated[str | None, typer.Argument(metavar="[ROOT]", help="root to ship (default: the setting)")] = None,
     to: Annotated[str | None, typer.Option("--to", help="landing: a folder or a URL")] = None,
     journal: Annotated[str | None, typer.Option("--journal", help="the root, as an option")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="keep shipping what is sealed")] = False,

@@ -48,7 +48,7 @@ class HeldEvents:
                 other = by_number.get(event.sequence_number)
                 if other is None or event.hash < other.hash:
                     by_number[event.sequence_number] = event
-        hashes = []
+        hashes: list[bytes] = []
         while len(hashes) in by_number:
             hashes.append(by_number[len(hashes)].hash)
         return Held(hashes, by_number.get(0))

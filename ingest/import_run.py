@@ -137,9 +137,7 @@ class ImportRun:
             events = sum(known.trajectories.values())
             return Outcome(name=source.name, format=reader.name, unchanged=True, events_known=events, report=known)
         loss = Loss()
-        options = ReadOptions(
-            tenant=self.options.tenant, ended=self.options.ended, following=self.options.following
-        )
+        options = ReadOptions(tenant=self.options.tenant, ended=self.options.ended, following=self.options.following)
         version = reader.mapping_version
         numbering = Numbering(self.options.tenant, version, lambda name: self._held_of(name, version))
         self._append_all(numbering.number(reader.read(source, options, loss)))

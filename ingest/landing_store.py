@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
@@ -90,7 +91,7 @@ class RemoteLanding:
         except TypeError:
             info = self._filesystem.info(self._full(path))
         modified = info.get("LastModified") or info.get("mtime") or info.get("created")
-        stamp = modified.timestamp() if hasattr(modified, "timestamp") else modified
+        stamp = modified.timestamp() if isinstance(modified, datetime) else modified
         age_s = time.time() - float(stamp) if isinstance(stamp, (int, float)) else DAY_S * 2
         return int(info.get("size") or 0), age_s
 

@@ -71,7 +71,8 @@ class Shipper:
         blobs = sorted(self._blobs_of(segment, data))
         absent = [blob for blob in blobs if not self._blob(*blob, report)]
         if absent:
-            report.missing.append(f"{name}: names {len(absent)} blobs that neither root nor landing holds: {absent[0][1]}")
+            what = f"names {len(absent)} blobs that neither root nor landing holds, {absent[0][1]} first"
+            report.missing.append(f"{name}: {what}")
             return
         self.landing.put(name, data)
         for tenant, sha256 in blobs:

@@ -58,7 +58,7 @@ class Source:
     @classmethod
     def of_path(cls, path: str) -> Source:
         """Return the source behind a local path."""
-        return cls(path, lambda: open(path, "rb"), size=os.path.getsize(path), path=path)  # noqa: SIM115
+        return cls(path, lambda: open(path, "rb"), size=os.path.getsize(path), path=path)
 
     @property
     def stem(self) -> str:
@@ -87,10 +87,12 @@ class Source:
         magic = raw.read(4)
         raw.seek(0)
         if magic[:2] == GZIP_MAGIC:
-            return cast(BinaryIO, io.BufferedReader(_Bounded(gzip.GzipFile(fileobj=raw), self), 1 << 18))
-        if magic == ZSTD_MAGIC:
-            return cast(BinaryIO, io.BufferedReader(_Bounded(_zstd_stream(raw), self), 1 << 18))
-        return cast(BinaryIO, raw)
+            unpacked = cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+        elif magic == ZSTD_MAGIC:
+            unpacked = _zstd_stream(raw)
+        else:
+            return cast(BinaryIO, raw)
+        return cast(BinaryIO, io.BufferedReader(_Bounded(unpacked, self), 1 << 18))
 
     def head(self) -> bytes:
         """Return the first HEAD_SIZE unpacked bytes (fewer where the packing breaks off)."""

@@ -283,7 +283,6 @@ class Trajectory:
         status: ResultStatus = "ok",
         at: int | None = None,
         place: str = "",
-        kind: str = "result",
         call: Proposed | None = None,
         full_output: Any = None,
         cut: Cut | None = None,
@@ -338,11 +337,12 @@ class Trajectory:
         """Any other event."""
         return self._add(payload, self.turn if turn is None else turn, at)
 
-    def end(self, status: EndStatus, *, result: Any = None, reason: str = "", at: int | None = None, place: str = "") -> None:
+    def end(
+        self, status: EndStatus, *, result: Any = None, reason: str = "", at: int | None = None, place: str = ""
+    ) -> None:
         """The source records the end. Nothing follows."""
-        self._add(
-            TaskEnded(place=place, status=status, result=record_tree(result), reason=label(reason)), self.turn, at
-        )
+        ended = TaskEnded(place=place, status=status, result=record_tree(result), reason=label(reason))
+        self._add(ended, self.turn, at)
         self.ended = True
 
     # -- context

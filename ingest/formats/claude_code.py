@@ -15,7 +15,7 @@ What shapes the mapping:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -24,7 +24,6 @@ from trajlake.schemas.events import ImportSource, ParentAction, Usage
 from ..sources import Line, Source
 from .anthropic_parts import (
     FORMAT,
-    NO_RAW,
     Block,
     Message,
     blocks_of,
@@ -36,78 +35,14 @@ from .anthropic_parts import (
     wire_of,
 )
 from .build import Trajectory, first_record_hash, label, session_id, time_us
+from .claude_records import OpenReply, Record, Session, error_text, merged, text_of_message
 from .contract import BadSource, Item, Loss, ReadOptions
-from .json_text import NotJson, decode, is_absent, members, string_of, text_of, value_of
+from .json_text import NotJson, decode, is_absent, string_of, text_of, value_of
 
 NAME: Final = "claude-code"
 REJECTED: Final = "The user doesn't want to proceed with this tool use"
 TURN_OVER: Final = frozenset({"turn_duration", "stop_hook_summary", "compact_boundary"})
 """Subtypes of `system` records that are written only after a reply is complete."""
-
-
-class Record(msgspec.Struct, rename="camel"):
-    """The envelope fields that the mapping needs."""
-
-    type: Any = None
-    uuid: Any = None
-    parent_uuid: Any = None
-    session_id: Any = None
-    timestamp: Any = None
-    version: Any = None
-    is_sidechain: Any = None
-    agent_id: Any = None
-    subtype: Any = None
-    message: msgspec.Raw = NO_RAW
-    tool_use_result: msgspec.Raw = NO_RAW
-    tool_denial_kind: Any = None
-    source_tool_assistant_uuid: Any = msgspec.field(default=None, name="sourceToolAssistantUUID")
-    is_compact_summary: Any = None
-    compact_metadata: Any = None
-    is_api_error_message: Any = None
-    is_aborted_mid_stream: Any = None
-    request_id: Any = None
-    attribution_agent: Any = None
-    leaf_uuid: Any = None
-
-
-class OpenReply:
-    """A reply whose later blocks may still come, and the records that wait behind it."""
-
-    def __init__(self, record: Record, message: Message, line: Line) -> None:
-        self.message_id = message.id
-        self.first = record
-        self.line = line
-        self.parts: list[tuple[Record, Message]] = [(record, message)]
-        self.waiting: list[Callable[[], None]] = []
-        self.waiting_kinds: list[str] = []
-
-    def finished(self) -> bool:
-        """Return whether what is there can be a whole reply: its stop reason fits its blocks."""
-        reason = self.parts[-1][1].stop_reason
-        if not isinstance(reason, str) or not reason:
-            return False
-        blocks = [block for _, message in self.parts for _, block in blocks_of(message.content) or []]
-        if reason == "tool_use":
-            return any(is_call(block) for block in blocks)
-        return reason not in ("end_turn", "stop_sequence") or any(block.type == "text" for block in blocks)
-
-
-class Session:
-    """One trajectory being read: its open reply, and what is known of the uuid graph."""
-
-    def __init__(self, trajectory: Trajectory) -> None:
-        self.trajectory = trajectory
-        self.reply: OpenReply | None = None
-        self.closed: set[str] = set()
-        self.seen: dict[str, int] = {}
-        self.places: dict[str, int] = {}
-        self.last_own = 0
-        self.branched = False
-        self.has_parents = False
-        self.boundary: tuple[Record, Line] | None = None
-        self.counted: tuple[tuple[int | None, ...], int] | None = None
-        self.prompted = True
-        self.calls_of: dict[str, list[str]] = {}
 
 
 class Reader:
@@ -313,7 +248,7 @@ class Reader:
 
     def _emit_reply(self, session: Session, reply: OpenReply, *, late: bool) -> None:
         record, message = reply.parts[-1]
-        raw = record.message if len(reply.parts) == 1 else _merged(reply.parts)
+        raw = record.message if len(reply.parts) == 1 else merged(reply.parts)
         blocks = [block for _, part in reply.parts for _, block in blocks_of(part.content) or []]
         calls = [call_of(block, f"/content/{n}/input") for n, block in enumerate(blocks) if is_call(block)]
         wire, keep_wire = wire_of(raw)
@@ -332,7 +267,7 @@ class Reader:
             model=model,
             stop_reason=label(message.stop_reason) if message.stop_reason is not None else None,
             response_id=label(message.id),
-            error="aborted mid stream" if record.is_aborted_mid_stream is True else _error_text(blocks, is_error),
+            error="aborted mid stream" if record.is_aborted_mid_stream is True else error_text(blocks, is_error),
         )
         session.last_own = session.trajectory.context_length
         for part, _ in reply.parts:
@@ -378,7 +313,12 @@ class Reader:
         return True
 
     def _emit_user(
-        self, session: Session, record: Record, line: Line, message: Message, blocks: list[tuple[msgspec.Raw, Block]] | None
+        self,
+        session: Session,
+        record: Record,
+        line: Line,
+        message: Message,
+        blocks: list[tuple[msgspec.Raw, Block]] | None,
     ) -> None:
         trajectory, at, place = session.trajectory, time_us(record.timestamp), f"line {line.number}"
         rest = [raw for raw, block in blocks or [] if block.type != "tool_result"]
@@ -387,7 +327,7 @@ class Reader:
         elif blocks is None or len(rest) == len(blocks):
             self._branch(session, record)
             value = value_of(record.message)
-            trajectory.set_task(_text_of_message(value))
+            trajectory.set_task(text_of_message(value))
             trajectory.message(label(message.role) or "user", value, at=at, place=place)
             session.last_own = trajectory.context_length
         else:
@@ -467,7 +407,10 @@ class Reader:
     # -- the end of the file
 
     def _finish(self) -> None:
-        if self.early:
+        if self.early and not self.options.ended:
+            for _, _, kind in self.early:
+                self.loss.hold(kind)
+        elif self.early:
             record, line, _ = self.early[0]
             key = f"unnamed-{first_record_hash(line.data)[:16]}"
             self.current = self.sessions[key] = self._open(key, "", record, line)
@@ -508,37 +451,9 @@ class ClaudeCode:
         if not head.strip():
             raise BadSource(source.name, "", "is empty: no Claude Code session in it")
         if not self.sniff(head, source.name):
-            raise BadSource(source.name, "line 1", "is no Claude Code session (no record with a sessionId near its start)")
+            what = "is no Claude Code session (no record with a sessionId near its start)"
+            raise BadSource(source.name, "line 1", what)
         yield from Reader(source, options, loss).read()
-
-
-def _merged(parts: list[tuple[Record, Message]]) -> msgspec.Raw:
-    """Return the reply's message as one text: the last record's, with the blocks of all records in order."""
-    last_record = parts[-1][0]
-    blocks = b",".join(
-        inner for _, message in parts if (inner := bytes(message.content).strip()[1:-1].strip())
-    )
-    text = text_of(last_record.message)
-    start, end = next((start, end) for key, start, end in members(text) if key == "content")
-    return msgspec.Raw(b"".join((_bytes(text[:start]), b"[", blocks, b"]", _bytes(text[end:]))))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _error_text(blocks: list[Block], is_error: bool) -> str:
-    if not is_error:
-        return ""
-    return label("".join(block.text for block in blocks if isinstance(block.text, str)))
-
-
-def _text_of_message(message: Any) -> str | None:
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return content
-    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    return next((part for part in parts if isinstance(part, str)), None)
 
 
 IMPORTER: Final = ClaudeCode()

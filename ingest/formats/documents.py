@@ -14,6 +14,8 @@ from ..sources import Source
 from .contract import BadSource, Loss
 from .json_text import NotJson, raw_elements, value_of
 
+WHOLE: Final = "whole file"
+"""The place of what a whole document says."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
@@ -37,7 +39,8 @@ def read_document(source: Source) -> msgspec.Raw:
     try:
         value_of(data)
     except NotJson as error:
-        raise BadSource(source.name, place_of(data, str(error)), f"is no JSON ({error}); the file may be cut short") from None
+        where = place_of(data, str(error))
+        raise BadSource(source.name, where, f"is no JSON ({error}); the file may be cut short") from None
     return msgspec.Raw(data)
 
 

@@ -8,14 +8,14 @@ surrogates (`surrogateescape`) and go back to the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from functools import lru_cache
 from json.decoder import WHITESPACE, scanstring  # type: ignore[attr-defined]
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, cast, get_type_hints
 
 import msgspec
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 _scan: Final = json.JSONDecoder().raw_decode
 _any: Final = msgspec.json.Decoder()
 
@@ -54,7 +54,7 @@ def decode(raw: msgspec.Raw | bytes, kind: type[T]) -> T | None:
 
     Fields must be typed `Raw`, `list[Raw]` or `Any` with defaults. Raises `NotJson`.
     """
-    decoder, raw_fields, list_fields = _shape(kind)
+    decoder, raw_fields, list_fields = _shape(cast(Hashable, kind))
     try:
         return decoder.decode(raw)  # type: ignore[no-any-return]
     except msgspec.ValidationError:
@@ -139,6 +139,12 @@ def raw_members(raw: msgspec.Raw | bytes) -> dict[str, msgspec.Raw] | None:
         raise NotJson("nested too deeply") from None
 
 
+def object_text(parts: Mapping[str, msgspec.Raw], *, without: Collection[str] = ()) -> str:
+    """Return the text of an object made of exact member texts, some left out."""
+    kept = (f"{json.dumps(key)}:{text_of(raw)}" for key, raw in parts.items() if key not in without)
+    return "{" + ",".join(kept) + "}"
+
+
 def string_of(raw: msgspec.Raw | bytes) -> str | None:
     """Return the decoded string where `raw` is a JSON string, else None."""
     if _first(raw) != 0x22:
@@ -206,7 +212,7 @@ def _decode_slowly(text: str, kind: type[T], raw_fields: frozenset[str], list_fi
 
 
 @lru_cache(maxsize=256)
-def _shape(kind: type[Any]) -> tuple[msgspec.json.Decoder[Any], frozenset[str], frozenset[str]]:
+def _shape(kind: Any) -> tuple[msgspec.json.Decoder[Any], frozenset[str], frozenset[str]]:
     hints = get_type_hints(kind)
     raw_fields = frozenset(name for name, hint in hints.items() if hint is msgspec.Raw)
     list_fields = frozenset(name for name, hint in hints.items() if hint == list[msgspec.Raw])

@@ -18,8 +18,8 @@ from trajlake.schemas.events import ImportSource
 from ..sources import Source
 from .build import Trajectory, first_record_hash, label, record_tree, session_id, time_us
 from .contract import Item, Loss, ReadOptions
-from .documents import Document, first_value, is_lines, read_records, refuse, safe_stem, under
-from .json_text import raw_elements, raw_members, text_of, value_of
+from .documents import WHOLE, Document, first_value, is_lines, read_records, refuse, safe_stem, under
+from .json_text import object_text, raw_elements, raw_members, text_of, value_of
 from .openai_parts import feed, usage_of
 
 NAME: Final = "openai-chat"
@@ -29,7 +29,9 @@ SHAREGPT_ROLES: Final = {
     "bing": "assistant", "system": "system", "tool": "tool", "observation": "tool", "function_call": "assistant",
 }  # fmt: skip
 LISTS: Final = ("messages", "conversations", "prompt", "completion", "chosen", "rejected")
-PARAMETERS: Final = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "max_tokens", "tool_choice")
+PARAMETERS: Final = (
+    "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "max_tokens", "tool_choice",
+)  # fmt: skip
 
 
 def looks_like_message(value: Any) -> bool:
@@ -39,8 +41,12 @@ def looks_like_message(value: Any) -> bool:
 
 def looks_like_list(value: Any) -> bool:
     """Return whether a value is a list of chat or ShareGPT messages."""
-    return isinstance(value, list) and bool(value) and (
-        looks_like_message(value[0]) or (isinstance(value[0], dict) and "from" in value[0] and "value" in value[0])
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and (
+            looks_like_message(value[0]) or (isinstance(value[0], dict) and "from" in value[0] and "value" in value[0])
+        )
     )
 
 
@@ -191,7 +197,8 @@ class _Conversation:
 
     def _extra(self) -> dict[str, Any]:
         choices = self._value("choices")
-        reason = choices[0].get("finish_reason") if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
         return {
             "model": self._model(),
             "usage": usage_of(self._value("usage")),
@@ -210,10 +217,9 @@ class _Conversation:
 
     def _keep_outer(self, trajectory: Trajectory, keys: list[str]) -> None:
         """Keep what stands around the list: one record of everything that became no event."""
-        rest = {key: raw for key, raw in self.outer.items() if key not in (*keys, "tools", "messages", "choices")}
-        if rest:
-            text = "{" + ",".join(f"{text_of(msgspec.json.encode(k))}:{text_of(v)}" for k, v in rest.items()) + "}"
-            trajectory.keep("document", text, place=self.record.place)
+        told = (*keys, "tools", "messages", "choices")
+        if set(self.outer) - set(told):
+            trajectory.keep("document", object_text(self.outer, without=told), place=self.record.place or WHOLE)
             self.loss.keep("document")
 
 

@@ -15,7 +15,7 @@ from .json_text import NotJson, decode, is_absent, raw_elements, string_of, text
 
 FORMAT: Final = "openai.chat/1"
 NO_RAW: Final = msgspec.Raw(b"")
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class ChatMessage(msgspec.Struct):
@@ -148,9 +148,9 @@ def feed(
     if copied:
         trajectory.message(role, wire, at=at, place=place, origin="copied")
     elif role == "assistant":
-        text = text_of(raw)
+        calls, keep_wire = calls_of(message), not _is_plain(raw)
         trajectory.reply(
-            text, wire, format=FORMAT, calls=calls_of(message), at=at, place=place, keep_wire=not _is_plain(raw), **reply
+            text_of(raw), wire, format=FORMAT, calls=calls, at=at, place=place, keep_wire=keep_wire, **reply
         )
     elif role in ("tool", "function"):
         output, shaped = content_of(message.content)

@@ -18,7 +18,7 @@ from ..sources import Source
 from .build import Trajectory, first_record_hash, label, session_id
 from .contract import Item, Loss, ReadOptions
 from .documents import Document, first_value, read_records, refuse, safe_stem, under
-from .json_text import raw_elements, raw_members, text_of, value_of
+from .json_text import object_text, raw_elements, raw_members, text_of, value_of
 from .openai_parts import feed
 
 NAME: Final = "tau-bench"
@@ -98,8 +98,7 @@ def _read_run(
         else:
             trajectory.keep("message", text_of(raw), place=place)
             loss.keep("message")
-    rest = ",".join(f"{text_of(msgspec.json.encode(key))}:{text_of(raw)}" for key, raw in parts.items() if key != "traj")
-    trajectory.keep("reward", "{" + rest + "}", place=record.place)
+    trajectory.keep("reward", object_text(parts, without=("traj",)), place=record.place)
     loss.keep("reward")
     trajectory.end("completed", reason="the run was evaluated", place=record.place)
     trajectory.settle()

@@ -1,0 +1,105 @@
+"""Claude Code's records: the envelope, an open reply, a session being read, and pure leaves over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..sources import Line
+from .anthropic_parts import NO_RAW, Block, Message, blocks_of, is_call
+from .build import Trajectory, label
+from .json_text import members, text_of
+
+
+class Record(msgspec.Struct, rename="camel"):
+    """The envelope fields that the mapping needs."""
+
+    type: Any = None
+    uuid: Any = None
+    parent_uuid: Any = None
+    session_id: Any = None
+    timestamp: Any = None
+    version: Any = None
+    is_sidechain: Any = None
+    agent_id: Any = None
+    subtype: Any = None
+    message: msgspec.Raw = NO_RAW
+    tool_use_result: msgspec.Raw = NO_RAW
+    tool_denial_kind: Any = None
+    source_tool_assistant_uuid: Any = msgspec.field(default=None, name="sourceToolAssistantUUID")
+    is_compact_summary: Any = None
+    compact_metadata: Any = None
+    is_api_error_message: Any = None
+    is_aborted_mid_stream: Any = None
+    request_id: Any = None
+    attribution_agent: Any = None
+    leaf_uuid: Any = None
+
+
+class OpenReply:
+    """A reply whose later blocks may still come, and the records that wait behind it."""
+
+    def __init__(self, record: Record, message: Message, line: Line) -> None:
+        self.message_id = message.id
+        self.first = record
+        self.line = line
+        self.parts: list[tuple[Record, Message]] = [(record, message)]
+        self.waiting: list[Callable[[], None]] = []
+        self.waiting_kinds: list[str] = []
+
+    def finished(self) -> bool:
+        """Return whether what is there can be a whole reply: its stop reason fits its blocks."""
+        reason = self.parts[-1][1].stop_reason
+        if not isinstance(reason, str) or not reason:
+            return False
+        blocks = [block for _, message in self.parts for _, block in blocks_of(message.content) or []]
+        if reason == "tool_use":
+            return any(is_call(block) for block in blocks)
+        return reason not in ("end_turn", "stop_sequence") or any(block.type == "text" for block in blocks)
+
+
+class Session:
+    """One trajectory being read: its open reply, and what is known of the uuid graph."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self.reply: OpenReply | None = None
+        self.closed: set[str] = set()
+        self.seen: dict[str, int] = {}
+        self.places: dict[str, int] = {}
+        self.last_own = 0
+        self.branched = False
+        self.has_parents = False
+        self.boundary: tuple[Record, Line] | None = None
+        self.counted: tuple[tuple[int | None, ...], int] | None = None
+        self.prompted = True
+        self.calls_of: dict[str, list[str]] = {}
+
+
+def merged(parts: list[tuple[Record, Message]]) -> msgspec.Raw:
+    """Return the reply's message as one text: the last record's, with the blocks of all records in order."""
+    last_record = parts[-1][0]
+    blocks = b",".join(inner for _, message in parts if (inner := bytes(message.content).strip()[1:-1].strip()))
+    text = text_of(last_record.message)
+    start, end = next((start, end) for key, start, end in members(text) if key == "content")
+    return msgspec.Raw(b"".join((_bytes(text[:start]), b"[", blocks, b"]", _bytes(text[end:]))))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def error_text(blocks: list[Block], is_error: bool) -> str:
+    if not is_error:
+        return ""
+    return label("".join(block.text for block in blocks if isinstance(block.text, str)))
+
+
+def text_of_message(message: Any) -> str | None:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return next((part for part in parts if isinstance(part, str)), None)
