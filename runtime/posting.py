@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,11 +18,22 @@ class Postman:
 
     `known_by` says how the actor is known (`os user`, `single sign-on`, ...). What becomes of an item is decided by
     the trajectory's worker, when it reads it (`mail_events.event_of`). Raises `MailRefused` and `InvalidId` for wrong
-    input, before anything is written. `mail_id` makes a second posting of the same item harmless.
+    input, before anything is written; `check` may refuse an item then, by raising. `mail_id` makes a second posting
+    of the same item harmless.
     """
 
-    def __init__(self, store: MailStore, tenant: str, *, actor: str, known_by: str = "", env: Env = REAL_ENV) -> None:
+    def __init__(
+        self,
+        store: MailStore,
+        tenant: str,
+        *,
+        actor: str,
+        known_by: str = "",
+        env: Env = REAL_ENV,
+        check: Callable[[MailItem], None] | None = None,
+    ) -> None:
         self._store, self._tenant, self._actor, self._known_by, self._env = store, tenant, actor, known_by, env
+        self._check = check
 
     def approve(self, trajectory_id: str, subject: str, because: str = "", **more: Any) -> MailItem:
         """Grant the question with this approval id, or the one about this action."""
@@ -88,6 +100,8 @@ class Postman:
             actor_known_by=self._known_by,
             posted_at=self._env.now_us(),
         )
+        if self._check is not None:
+            self._check(item)
         self._store.post(item)
         return item
 

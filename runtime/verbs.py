@@ -7,5 +7,17 @@ from typing import Final
 VERBS: Final[dict[str, tuple[str, str]]] = {
     "init": ("trajlake.runtime.cli_settings:init", "write a commented trajlake.toml"),
     "config": ("trajlake.runtime.cli_settings:config", "show the settings in force and where each comes from"),
-    "journal": ("", "look into a root's segments: ls, verify, tail"),
+    "journal": ("", "look into a root's segments: ls, verify, tail, dump"),
+    "journal ls": ("trajlake.runtime.cli_journal:ls", "list writers and segments"),
+    "journal verify": ("trajlake.runtime.cli_journal:verify", "check frames, histories, hash chains and blobs"),
+    "journal tail": ("trajlake.runtime.cli_journal:tail", "show the last events"),
+    "journal dump": ("trajlake.runtime.cli_journal:dump", "write every event as a line of JSON"),
+    "status": ("trajlake.runtime.cli_status:status", "every trajectory of a root, and what waits for a person"),
+    "show": ("trajlake.runtime.cli_show:show", "one trajectory, turn by turn"),
+    "settle": ("trajlake.runtime.cli_mail:settle", "say whether an effect in doubt happened"),
+    "approve": ("trajlake.runtime.cli_mail:approve", "grant what a trajectory asks for"),
+    "deny": ("trajlake.runtime.cli_mail:deny", "refuse what a trajectory asks for"),
+    "cancel": ("trajlake.runtime.cli_mail:cancel", "ask a trajectory to stop"),
+    "deliver": ("trajlake.runtime.cli_mail:deliver", "deliver the result of an asynchronous job"),
+    "steer": ("trajlake.runtime.cli_mail:steer", "say something to a trajectory's model"),
 }

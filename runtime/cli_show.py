@@ -1,0 +1,96 @@
+"""Verb `show`: one trajectory, turn by turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from trajlake.runtime.cli_errors import UserError, one_line
+from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_json, settings_of
+
+if TYPE_CHECKING:
+    from trajlake.schemas.envelope import Event
+
+HIDDEN = frozenset({"ContextBuilt", "Authorized", "VarSet"})
+"""Left out for people unless --all: they repeat what stands beside them."""
+
+
+def show(
+    trajectory_id: Annotated[str, typer.Argument(metavar="ID", help="The trajectory.")],
+    turn: Annotated[int | None, typer.Option("--turn", help="Only this turn; -1 is the prologue.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every event, with its payload.")] = False,
+    journal: JOURNAL = None,
+    tenant: TENANT = None,
+    as_json: JSON = False,
+) -> None:
+    """Show one trajectory of a root: what was said, called, settled and decided, by turn."""
+    from trajlake.runtime.root_view import RootView, status_row
+
+    settings = settings_of(journal, tenant)
+    view = RootView(open_root(settings.journal))
+    found = view.trajectory(settings.tenant, trajectory_id)
+    if found is None:
+        raise UserError(f"no trajectory {trajectory_id!r} of tenant {settings.tenant!r} in {view.root.path}")
+    events = [event for event in (found.history.events if found.history else []) if turn in (None, event.turn)]
+    row = status_row(found, view.root.env.now_us())
+    if as_json:
+        from trajlake.runtime.cli_journal import event_json
+
+        print_json(
+            {"status": msgspec.to_builtins(row), "events": [msgspec.Raw(event_json(e).encode()) for e in events]}
+        )
+        return
+    print(one_line(f"{trajectory_id}: {row.status}, {row.events} events, turn {row.turn}, token {row.token}"))
+    for waits in (row.next, row.trouble):
+        if waits:
+            print(f"  {one_line(waits)}")
+    at = None
+    for event in events:
+        if event.type in HIDDEN and not everything:
+            continue
+        if event.turn != at:
+            at = event.turn
+            print("prologue" if at < 0 else f"turn {at}")
+        print(
+            one_line(f"  #{event.sequence_number} {event.type}")
+            + " "
+            + (payload(event) if everything else brief(event))
+        )
+
+
+def payload(event: Event) -> str:
+    """Return the payload's text on one line."""
+    return "" if event.payload is None else one_line(event.payload.decode(errors="replace"))
+
+
+def brief(event: Event, width: int = 120) -> str:
+    """Return what a person wants to see of an event."""
+    body: Any = event.body
+    match event.type:
+        case "MessageAdded":
+            text = f"{body.role}: {_content(body.wire)}"
+        case "ModelReplied":
+            calls = ", ".join(f"{call.tool}[{event.sequence_number}.{at}]" for at, call in enumerate(body.calls))
+            text = f"{body.status} {_plain(body.text) or ''} {calls}"
+        case "ToolIntent":
+            text = f"{body.action_id} {body.tool} attempt {body.attempt} {body.effect} key {body.key[:12]}"
+        case "ToolResult":
+            text = f"{body.action_id} {body.status} {_plain(body.output) if body.error is None else _plain(body.error)}"
+        case "ToolSettled":
+            text = f"{body.action_id} {body.verdict} by {body.how} {body.because}"
+        case _:
+            text = payload(event)
+    text = one_line(text)
+    return text if len(text) <= width else f"{text[: width - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _content(wire: Any) -> str:
+    return _plain(wire.get("content")) if isinstance(wire, dict) else _plain(wire)
+
+
+def _plain(tree: Any) -> str:
+    if isinstance(tree, str):
+        return tree
+    return "" if tree is None else msgspec.json.encode(tree).decode()

@@ -1,0 +1,67 @@
+"""The stores that a root names: files in the root itself, or what an extra brings for a URL.
+
+`root.json` maps `lease`, `mail`, `replica`, `landing` to URLs; without one, files in the root serve. A URL's scheme is
+looked up in the entry-point group `trajlake.stores`, whose value is called with (kind, url) and returns an object of
+the protocol that `kind` names: "lease", "mail" or "arbiter".
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from .file_arbiter import FileArbiter
+from .file_lease import FileLeaseStore
+from .file_mail import FileMailStore
+from .generations import Arbiter
+from .journal_errors import RootError
+from .lease import LeaseStore
+from .mail import MailStore
+from .root import Root
+
+STORES_GROUP: Final = "trajlake.stores"
+
+
+def lease_store(root: Root) -> LeaseStore:
+    """Return the store of the root's leases. Raises `RootError` for a URL nobody here can open."""
+    url = root.facts.stores.get("lease")
+    store: LeaseStore = FileLeaseStore(root.path, env=root.env) if url is None else _open("lease", url)
+    return store
+
+
+def mail_store(root: Root) -> MailStore:
+    """Return the store of the root's mail: the lease's backend unless `root.json` names another."""
+    url = root.facts.stores.get("mail", root.facts.stores.get("lease"))
+    store: MailStore = FileMailStore(root.path, env=root.env) if url is None else _open("mail", url)
+    return store
+
+
+def arbiter(root: Root) -> Arbiter:
+    """Return the one place where generations are taken: the landing, else the replica, else the root."""
+    url = root.facts.stores.get("landing", root.facts.stores.get("replica"))
+    if url is None:
+        return FileArbiter(root.path, env=root.env)
+    folder = local_folder(url)
+    if folder is not None:
+        return FileArbiter(root.env.absolute(folder), env=root.env)
+    found: Arbiter = _open("arbiter", url)
+    return found
+
+
+def local_folder(url: str) -> str | None:
+    """Return the path that a URL means on this host, None if it means another place."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    return None if parts.scheme else url
+
+
+def _open(kind: str, url: str) -> Any:
+    scheme = urlsplit(url).scheme
+    for point in entry_points(group=STORES_GROUP):
+        if point.name == scheme:
+            return point.load()(kind, url)
+    raise RootError(
+        f"{kind} store with scheme {scheme!r}: nothing installed here opens it; install the extra that does"
+    )
