@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trajlake.runtime.reader import list_segments, read_segment, read_trajectory
+from trajlake.runtime.reader import list_segments, load_seal, read_segment, read_trajectory
 from trajlake.runtime.root import Root
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
@@ -59,8 +59,9 @@ class HeldEvents:
             for writer in self._root.writers():
                 folder = self._root.writer_folder(writer)
                 for segment in list_segments(self._root.env, folder):
-                    if segment.seal is not None:
-                        keys = [segment.seal.key(ordinal) for ordinal in set(segment.seal.ordinals)]
+                    if segment.is_sealed:
+                        seal, _ = load_seal(self._root.env, segment)
+                        keys = [seal.key(ordinal) for ordinal in set(seal.ordinals)]
                     else:
                         keys = list(read_segment(self._root.env, segment.path).infos)
                     for key in keys:

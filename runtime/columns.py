@@ -19,7 +19,7 @@ from zlib import crc32
 
 from .frame import HEADER_SIZE, TrajectoryInfo, decode_info, header_at, payload_at
 from .journal_errors import SegmentCorrupt
-from .segment_format import TRAILER_SIZE, SegmentHeader, decode_header, read_seal, seal_start
+from .segment_format import TRAILER_SIZE, SegmentHeader, decode_header, read_seal, read_trailer
 
 
 class SegmentColumns(NamedTuple):
@@ -57,9 +57,10 @@ def scan_columns(data: bytes | memoryview, path: str = "segment") -> SegmentColu
     """
     view = memoryview(data)
     header = decode_header(view, path)
-    start = seal_start(view[-TRAILER_SIZE:], len(view))
-    seal = None if start is None else read_seal(view[start:], header.epoch)
-    if start is None or seal is None or seal.seal_offset != start or seal.first_lsn != header.first_lsn:
+    trailer = read_trailer(view[-TRAILER_SIZE:], len(view))
+    seal = None if trailer is None else read_seal(view[trailer.seal_offset :], header.epoch)
+    start = -1 if trailer is None else trailer.seal_offset
+    if seal is None or seal.seal_offset != start or seal.first_lsn != header.first_lsn:
         raise SegmentCorrupt(f"{path}: not a whole sealed segment; run 'trajlake journal verify'", path=path)
     computed = crc32(view[:start])
     if computed != seal.checksum:

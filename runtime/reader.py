@@ -17,26 +17,27 @@ from .frame import HEADER_SIZE as FRAME_HEADER_SIZE
 from .frame import FrameHeader, TrajectoryInfo, decode_info, frame_size, header_at, payload_at, to_event
 from .journal_errors import SegmentCorrupt
 from .segment_format import (
-    BLOCK_SIZE,
+    HEADER_LENGTH,
     SUFFIX,
     TRAILER_SIZE,
     Seal,
     SegmentHeader,
+    Trailer,
     decode_header,
     read_seal,
-    seal_start,
+    read_trailer,
 )
 from .segment_scan import SegmentScan, scan_segment
 
 
 class SegmentFile(NamedTuple):
-    """A segment as its name, header and SEAL describe it; its frames were not read. `last_lsn` is None unsealed."""
+    """A segment as its header and trailer describe it: 224 bytes were read. `last_lsn` is None while unsealed."""
 
     path: str
     number: int
     header: SegmentHeader
     size_bytes: int
-    seal: Seal | None
+    trailer: Trailer | None
 
     @property
     def first_lsn(self) -> int:
@@ -44,12 +45,12 @@ class SegmentFile(NamedTuple):
 
     @property
     def last_lsn(self) -> int | None:
-        return self.seal.last_lsn if self.seal else None
+        return self.trailer.last_lsn if self.trailer else None
 
     @property
     def is_sealed(self) -> bool:
         """True for a segment that is sealed and cut to length: its bytes never change again, it can be shipped."""
-        return self.seal is not None
+        return self.trailer is not None
 
 
 def read_segment(env: Env, path: str) -> SegmentScan:
@@ -82,20 +83,35 @@ def segment_numbers(env: Env, folder: str) -> list[int]:
 
 
 def open_segment(env: Env, path: str) -> SegmentFile:
-    """Return what header and SEAL of a segment say, reading nothing else. Raises `SegmentCorrupt` for a bad header."""
+    """Return what header and trailer of a segment say. Raises `SegmentCorrupt` for a bad header."""
     fd = env.open(path)
     try:
         size = env.size(fd)
-        header = decode_header(env.pread(fd, BLOCK_SIZE, 0), path)
-        start = seal_start(env.pread(fd, TRAILER_SIZE, max(0, size - TRAILER_SIZE)), size)
-        seal = None
-        if start is not None:
-            seal = read_seal(memoryview(env.pread(fd, size - start, start)), header.epoch)
-            if seal is not None and (seal.seal_offset != start or seal.first_lsn != header.first_lsn):
-                seal = None
-        return SegmentFile(path, header.number, header, size, seal)
+        header = decode_header(env.pread(fd, HEADER_LENGTH, 0), path, file_size=size)
+        trailer = read_trailer(env.pread(fd, TRAILER_SIZE, max(0, size - TRAILER_SIZE)), size)
+        if trailer is not None and trailer.first_lsn != header.first_lsn:
+            trailer = None
+        return SegmentFile(path, header.number, header, size, trailer)
     finally:
         env.close(fd)
+
+
+def load_seal(env: Env, segment: SegmentFile) -> tuple[Seal, bytes]:
+    """Return the index of a sealed segment and the bytes of its SEAL frame. Raises `SegmentCorrupt` if damaged."""
+    assert segment.trailer is not None
+    start = segment.trailer.seal_offset
+    fd = env.open(segment.path)
+    try:
+        frame = env.pread(fd, segment.size_bytes - start, start)
+    finally:
+        env.close(fd)
+    seal = read_seal(memoryview(frame), segment.header.epoch)
+    if seal is None or seal.seal_offset != start:
+        raise SegmentCorrupt(
+            f"{segment.path}: the SEAL at byte {start} is damaged; run 'trajlake journal verify'",
+            path=segment.path, offset=start,
+        )  # fmt: skip
+    return seal, frame
 
 
 def list_segments(env: Env, folder: str) -> list[SegmentFile]:
@@ -157,7 +173,7 @@ def read_trajectory(
             stop = segments[place + 1].first_lsn if place + 1 < len(segments) else None
             if segment.last_lsn is not None and segment.last_lsn < first_lsn:
                 continue
-            if segment.seal is not None:
+            if segment.is_sealed:
                 found, said = _read_sealed(env, segment, key)
             else:
                 found = [e for e in _segment_events(env, segment, first_lsn, stop) if _key_of(e) == key]
@@ -174,12 +190,13 @@ def read_lsn(env: Env, folder: str, lsn: int) -> Event | None:
         stop = segments[place + 1].first_lsn if place + 1 < len(segments) else lsn + 1
         if not segment.first_lsn <= lsn < max(stop, (segment.last_lsn or -1) + 1):
             continue
-        if segment.seal is None:
+        if segment.last_lsn is None:
             return next(iter(e for e in _segment_events(env, segment, lsn, lsn + 1) if e.lsn == lsn), None)
-        if lsn <= segment.seal.last_lsn:
+        if lsn <= segment.last_lsn:
+            seal, _ = load_seal(env, segment)
             fd = env.open(segment.path)
             try:
-                return _event_in(env, fd, segment, lsn - segment.first_lsn, {})
+                return _event_in(env, fd, segment, seal, lsn - segment.first_lsn, {})
             finally:
                 env.close(fd)
     return None
@@ -190,23 +207,23 @@ def _key_of(event: Event) -> bytes:
 
 
 def _read_sealed(env: Env, segment: SegmentFile, key: bytes) -> tuple[list[Event], TrajectoryInfo | None]:
-    assert segment.seal is not None
-    wanted = segment.seal.events_of(key)
+    seal, _ = load_seal(env, segment)
+    wanted = seal.events_of(key)
     if not wanted:
         return [], None
     infos: dict[int, TrajectoryInfo] = {}
     fd = env.open(segment.path)
     try:
-        events = [_event_in(env, fd, segment, index, infos) for index in wanted]
+        events = [_event_in(env, fd, segment, seal, index, infos) for index in wanted]
     finally:
         env.close(fd)
-    return events, infos[segment.seal.ordinals[wanted[0]]]
+    return events, infos[seal.ordinals[wanted[0]]]
 
 
-def _event_in(env: Env, fd: int, segment: SegmentFile, index: int, infos: dict[int, TrajectoryInfo]) -> Event:
+def _event_in(
+    env: Env, fd: int, segment: SegmentFile, seal: Seal, index: int, infos: dict[int, TrajectoryInfo]
+) -> Event:
     """Read one event of a sealed segment by its index, both CRCs checked."""
-    seal = segment.seal
-    assert seal is not None
     ordinal = seal.ordinals[index]
     if ordinal not in infos:
         header, payload = _frame_in(env, fd, segment, seal.info_offsets[ordinal])

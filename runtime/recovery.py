@@ -23,7 +23,7 @@ from zlib import crc32
 from .env import Env, write_fully
 from .frame import PreparedFrame, frame_size, header_at, payload_at
 from .journal_errors import SegmentCorrupt
-from .reader import SegmentFile, list_segments, read_segment
+from .reader import SegmentFile, list_segments, load_seal, read_segment
 from .segment import Group, group_of, write_sealed
 from .segment_format import FLAG_RECOVERED, TEMPORARY, IndexBuilder, new_header, seal_hash
 from .segment_scan import SegmentScan
@@ -56,8 +56,10 @@ def recover_writer(env: Env, folder: str, writer_id: bytes) -> Recovered:
     next_lsn = 0
     for place, segment in enumerate(segments):
         following = segments[place + 1] if place + 1 < len(segments) else None
-        if segment.seal is not None:
-            link, next_lsn = _hash_of_seal(env, segment), segment.seal.last_lsn + 1
+        if segment.last_lsn is not None:
+            # Only the last link is needed; reading them all would read every index of the journal.
+            link = seal_hash(load_seal(env, segment)[1]) if following is None else b""
+            next_lsn = segment.last_lsn + 1
         elif following is not None:
             link, next_lsn = _end_at(env, folder, segment, following.first_lsn, reports)
         else:
@@ -78,16 +80,6 @@ def _check_row(segments: list[SegmentFile], writer_id: bytes) -> None:
             raise SegmentCorrupt(
                 f"{segment.path}: belongs to writer {segment.header.writer}, not to this folder", path=segment.path
             )
-
-
-def _hash_of_seal(env: Env, segment: SegmentFile) -> bytes:
-    assert segment.seal is not None
-    fd = env.open(segment.path)
-    try:
-        start = segment.seal.seal_offset
-        return seal_hash(env.pread(fd, segment.size_bytes - start, start))
-    finally:
-        env.close(fd)
 
 
 def _end_at(env: Env, folder: str, segment: SegmentFile, stop_lsn: int, reports: list[str]) -> tuple[bytes, int]:

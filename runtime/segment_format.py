@@ -26,7 +26,7 @@ FLAG_RECOVERED: Final = 2
 """Holds frames that recovery copied out of the segment before it."""
 
 _HEADER: Final = struct.Struct("<8sIHHBBHIqqQ16s16sqq32sI28s")
-_HEADER_LENGTH: Final = 160
+HEADER_LENGTH: Final = 160
 _SHA256: Final = 1
 _CRC32: Final = 1
 
@@ -69,28 +69,32 @@ def new_header(
 def encode_header(header: SegmentHeader) -> bytes:
     """Return the 4096 bytes of a segment header."""
     packed = _HEADER.pack(
-        MAGIC, 0, _HEADER_LENGTH, header.flags, _SHA256, _CRC32, HEADER_SIZE, header.epoch, header.number,
+        MAGIC, 0, HEADER_LENGTH, header.flags, _SHA256, _CRC32, HEADER_SIZE, header.epoch, header.number,
         header.first_lsn, header.size_bytes, header.writer_id, header.boot_id, header.created_at, header.boottime,
         header.previous_seal, header.pid, bytes(28),
     )  # fmt: skip
     return (packed[:8] + struct.pack("<I", crc32(packed[12:])) + packed[12:]).ljust(BLOCK_SIZE, b"\0")
 
 
-def decode_header(data: bytes | memoryview, path: str = "segment") -> SegmentHeader:
-    """Return the header of a segment; raise `SegmentCorrupt` with the reason if it is none that we read."""
-    if len(data) < BLOCK_SIZE:
-        raise SegmentCorrupt(f"{path}: {len(data)} bytes, shorter than a segment header", path=path)
+def decode_header(data: bytes | memoryview, path: str = "segment", *, file_size: int | None = None) -> SegmentHeader:
+    """Return the header of a segment; raise `SegmentCorrupt` with the reason if it is none that we read.
+
+    `data` is the file, or its first HEADER_LENGTH bytes with the size of the file beside them.
+    """
+    size = len(data) if file_size is None else file_size
+    if size < BLOCK_SIZE or len(data) < HEADER_LENGTH:
+        raise SegmentCorrupt(f"{path}: {size} bytes, shorter than a segment header", path=path)
     found = _HEADER.unpack_from(data)
     if found[0][:7] != MAGIC[:7]:
         raise SegmentCorrupt(f"{path}: no segment: its first bytes are {bytes(data[:8])!r}", path=path)
     if found[0] != MAGIC:
         raise SegmentCorrupt(f"{path}: segment format {found[0][7]}, this trajlake reads {FORMAT_MAJOR}", path=path)
-    computed = crc32(data[12:_HEADER_LENGTH])
+    computed = crc32(data[12:HEADER_LENGTH])
     if found[1] != computed:
         raise SegmentCorrupt(
             f"{path}: header checksum mismatch (stored {found[1]:#010x}, computed {computed:#010x})", path=path
         )
-    if found[2] != _HEADER_LENGTH or found[4:7] != (_SHA256, _CRC32, HEADER_SIZE):
+    if found[2] != HEADER_LENGTH or found[4:7] != (_SHA256, _CRC32, HEADER_SIZE):
         raise SegmentCorrupt(f"{path}: header names algorithms or sizes unknown to this trajlake", path=path)
     return SegmentHeader(
         found[11], found[8], found[9], found[7], found[10], found[3], found[12], found[13], found[14], found[15],
@@ -209,16 +213,29 @@ def decode_seal(payload: memoryview) -> Seal | None:
     return Seal(seal_offset, first_lsn, last_lsn, checksum, offsets, ordinals, grouped, starts, info_offsets, keys)
 
 
-def seal_start(tail: bytes | memoryview, file_size: int) -> int | None:
-    """Return where the SEAL frame of a file begins by its last 64 bytes, or None if these are no trailer."""
+class Trailer(NamedTuple):
+    """The last bytes of a sealed and cut segment: where its SEAL begins, and what it covers."""
+
+    seal_offset: int
+    first_lsn: int
+    last_lsn: int
+    event_count: int
+    trajectory_count: int
+    checksum: int
+
+
+def read_trailer(tail: bytes | memoryview, file_size: int) -> Trailer | None:
+    """Return the trailer in a file's last bytes, or None if these are none, or not for a file of that size."""
     if len(tail) < TRAILER_SIZE or file_size < BLOCK_SIZE + HEADER_SIZE + TRAILER_SIZE:
         return None
-    magic, seal_offset, _, _, events, infos, _, _, _, crc = TRAILER.unpack(tail[-TRAILER_SIZE:])
+    magic, seal_offset, first_lsn, last_lsn, events, infos, checksum, _, _, crc = TRAILER.unpack(tail[-TRAILER_SIZE:])
     if magic != TRAILER_MAGIC or crc != crc32(tail[-TRAILER_SIZE:-4]):
         return None
     if seal_offset < BLOCK_SIZE or seal_offset + HEADER_SIZE + _payload_size(events, infos) != file_size:
         return None
-    return int(seal_offset)
+    if last_lsn != first_lsn + events - 1:
+        return None
+    return Trailer(seal_offset, first_lsn, last_lsn, events, infos, checksum)
 
 
 def read_seal(frame: memoryview, epoch: int) -> Seal | None:

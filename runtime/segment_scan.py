@@ -38,7 +38,7 @@ from .segment_format import (
     SegmentHeader,
     decode_header,
     read_seal,
-    seal_start,
+    read_trailer,
 )
 
 End = Literal["sealed", "open", "torn", "corrupt"]
@@ -119,9 +119,10 @@ def scan_segment(data: bytes | memoryview, path: str = "segment") -> SegmentScan
 def _scan_by_index(scan: SegmentScan) -> bool:
     """Take a sealed and cut segment at its word if the whole-segment checksum holds."""
     data = scan.data
-    start = seal_start(data[-TRAILER_SIZE:], len(data))
-    if start is None:
+    trailer = read_trailer(data[-TRAILER_SIZE:], len(data))
+    if trailer is None:
         return False
+    start = trailer.seal_offset
     seal = read_seal(data[start:], scan.header.epoch)
     if seal is None or seal.seal_offset != start or seal.first_lsn != scan.header.first_lsn:
         return False

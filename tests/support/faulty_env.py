@@ -134,7 +134,7 @@ class Folder:
 
 @dataclass
 class Fault:
-    """What goes wrong at a call. `short` writes half and returns the count; else `error` is raised, once or `for_good`."""
+    """At a call: `short` writes half and returns the count; else `error` is raised, once or `for_good`."""
 
     error: int = errno.EIO
     short: bool = False

@@ -1,0 +1,222 @@
+"""EIO, ENOSPC and short writes at every call: what is promised then, for each rule under *Failure* in the design."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+import pytest
+
+from tests.support.bare_writer import FOLDER, SMALL, BareWriter, group, plain
+from tests.support.events import event_of, info_of
+from tests.support.faulty_env import Fault, FaultyEnv
+from trajlake.runtime.env import make_folder
+from trajlake.runtime.journal_errors import JournalError, JournalFailed, JournalFull, SegmentCorrupt
+from trajlake.runtime.reader import iter_events, list_segments, load_seal
+from trajlake.runtime.root import Root
+from trajlake.runtime.segment_format import seal_hash
+from trajlake.runtime.writer_options import WriterOptions
+from trajlake.schemas.envelope import Event
+
+
+def work(env: FaultyEnv, acknowledged: list[Event], offered: list[Event]) -> None:
+    """Thirty barriers over several small segments; notes what was acknowledged before each error."""
+    writer = BareWriter(env)
+    for number in range(30):
+        event = event_of(f"t{number % 3}", number, size=600)
+        offered.append(event)
+        writer.write(event)
+        acknowledged.append(event)
+    writer.close()
+
+
+def calls_of_a_clean_run() -> int:
+    env = FaultyEnv(3)
+    make_folder(env, FOLDER)
+    before = env.calls
+    work(env, [], [])
+    return env.calls - before
+
+
+FAULTS = {
+    "EIO once": Fault(errno.EIO),
+    "EIO for good": Fault(errno.EIO, for_good=True),
+    "ENOSPC once": Fault(errno.ENOSPC),
+    "ENOSPC for good": Fault(errno.ENOSPC, for_good=True),
+    "a short write": Fault(short=True),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_at_any_call_loses_nothing_that_was_acknowledged(name: str) -> None:
+    for call in range(1, calls_of_a_clean_run() + 1):
+        env = FaultyEnv(3)
+        make_folder(env, FOLDER)
+        env.faults[env.calls + call] = FAULTS[name]
+        acknowledged: list[Event] = []
+        offered: list[Event] = []
+        try:
+            work(env, acknowledged, offered)
+        except (JournalError, OSError):
+            pass
+        for image in (env.crash_image(None), env.crash_image(call), env.process_death()):
+            found = BareWriter(image).events()
+            place = f"{name} at call {call} {env.trace[-1]}"
+            assert len(found) >= len(acknowledged), place
+            assert plain(found) == plain(offered[: len(found)]), place
+
+
+def test_a_single_error_is_survived_by_one_fail_over_to_a_fresh_file() -> None:
+    for operation in ("pwrite_durably", "rename", "truncate"):
+        env = FaultyEnv(1)
+        writer = BareWriter(env)
+        first = [event_of("t", n, size=600) for n in range(3)]
+        for event in first:
+            writer.write(event)
+        env.before = lambda now, _path, wanted=operation, env=env: fail_once(env, now, wanted)  # type: ignore[misc]
+        rest = [event_of("t", n, size=600) for n in range(3, 20)]
+        for event in rest:
+            writer.write(event)
+        assert writer.chain.failed_over is not None, operation
+        assert plain(BareWriter(env.crash_image(None)).events()) == plain([*first, *rest]), operation
+
+
+def fail_once(env: FaultyEnv, operation: str, wanted: str) -> None:
+    if operation == wanted:
+        env.faults[env.calls + 1] = Fault(errno.EIO)
+        env.before = lambda _operation, _path: None
+
+
+def test_no_file_is_written_or_synced_again_after_its_error() -> None:
+    for call in range(1, calls_of_a_clean_run() + 1):
+        env = FaultyEnv(3)
+        make_folder(env, FOLDER)
+        env.faults[env.calls + call] = Fault(errno.EIO)
+        at = env.calls + call
+        try:
+            work(env, [], [])
+        except (JournalError, OSError):
+            pass
+        operation, path = env.trace[at - 1]
+        if operation in ("pwrite", "pwrite_durably", "fdatasync") and path.endswith(".seg"):
+            again = [
+                op for op, where in env.trace[at:] if where == path and op in ("pwrite", "pwrite_durably", "fdatasync")
+            ]
+            assert not again, f"call {call}: {operation} failed, then {again} on the same file"
+
+
+def test_after_the_second_error_every_call_says_so_and_nothing_is_written() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    writer.write(event_of("t", 0))
+    env.faults[env.calls + 1] = Fault(errno.EIO, for_good=True)
+    with pytest.raises(JournalFailed, match="only read now"):
+        writer.write(event_of("t", 1))
+    calls = env.calls
+    for _ in range(3):
+        with pytest.raises(JournalFailed):
+            writer.write(event_of("t", 2))
+    assert env.calls == calls
+    assert plain(writer.events())[:1] == plain([event_of("t", 0)])
+
+
+def test_a_poisoned_segment_is_mended_at_the_next_open_and_not_shippable_before() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    for n in range(3):
+        writer.write(event_of("t", n))
+    env.faults[env.calls + 1] = Fault(errno.EIO)
+    writer.write(event_of("t", 3))
+    writer.write(event_of("t", 4))
+    poisoned, fresh = list_segments(env, FOLDER)
+    assert not poisoned.is_sealed
+    assert fresh.first_lsn == 3
+    assert plain(writer.events()) == plain([event_of("t", n) for n in range(5)])
+    writer.close()
+    after = BareWriter(env)
+    assert [segment.is_sealed for segment in list_segments(env, FOLDER)] == [True, True]
+    assert [(s.first_lsn, s.last_lsn) for s in list_segments(env, FOLDER)] == [(0, 2), (3, 4)]
+    assert plain(after.events()) == plain([event_of("t", n) for n in range(5)])
+
+
+def test_the_header_after_a_fail_over_carries_the_hash_that_recovery_will_seal_with() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    for n in range(3):
+        writer.write(event_of(f"t{n}", n))
+    env.faults[env.calls + 1] = Fault(errno.EIO)
+    writer.write(event_of("new", 3))
+    promised = list_segments(env, FOLDER)[1].header.previous_seal
+    writer.close()
+    assert BareWriter(env).recovered.previous_seal != promised
+    assert seal_hash(load_seal(env, list_segments(env, FOLDER)[0])[1]) == promised
+
+
+def test_a_full_disk_refuses_intents_while_a_spare_is_kept_and_takes_results_still() -> None:
+    env = FaultyEnv(1)
+    root = Root.open("/journal", env)
+    with root.claim_writer(WriterOptions(segment_size_min_bytes=16_384, segment_size_max_bytes=16_384)) as writer:
+        writer.append([event_of("t", 0)], info_of("t")).wait()
+        writer.refuse_if_full()
+        settle(env)
+        env.capacity_bytes = env._used()
+        number = 1
+        while True:
+            # Results go on; the moment the spare is in use and no other can be made, intents are refused.
+            writer.append([event_of("t", number, size=600)], info_of("t")).wait()
+            number += 1
+            settle(env)
+            try:
+                writer.refuse_if_full()
+            except JournalFull as error:
+                assert "free space" in str(error)
+                break
+            assert number < 40, "no intent was ever refused"
+        taken = number
+        for number in range(taken, taken + 8):
+            writer.append([event_of("t", number, size=600)], info_of("t")).wait()
+        env.capacity_bytes = None
+        for _ in range(200):
+            try:
+                writer.refuse_if_full()
+                break
+            except JournalFull:
+                settle(env)
+        writer.refuse_if_full()
+        writer.append([event_of("t", number + 1)], info_of("t")).wait()
+    assert [event.sequence_number for event in iter_events(env, writer.folder)] == list(range(number + 2))
+
+
+def settle(env: FaultyEnv) -> None:
+    """Give the helper thread time to have tried for a spare."""
+    calls = -1
+    for _ in range(100):
+        time.sleep(0.005)
+        if env.calls == calls:
+            return
+        calls = env.calls
+
+
+def test_a_segment_that_vanished_is_reported_after_all_events_before_it() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    for n in range(60):
+        writer.write(event_of("t", n, size=600))
+    writer.close()
+    first, second, *_ = list_segments(env, FOLDER)
+    env.unlink(second.path)
+    with pytest.raises(SegmentCorrupt, match="is missing"):
+        BareWriter(env)
+    found: list[Event] = []
+    with pytest.raises(SegmentCorrupt, match="missing or damaged"):
+        for event in iter_events(env, FOLDER):
+            found.append(event)
+    assert [event.lsn for event in found] == list(range(first.header.first_lsn, second.first_lsn))
+
+
+def test_a_group_larger_than_a_segment_gets_a_segment_of_its_own() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env, options=SMALL)
+    events = [event_of("t", n, size=900) for n in range(100)]
+    writer.chain.write_batch([group(events)])
+    assert plain(BareWriter(env.crash_image(None)).events()) == plain(events)
