@@ -1,7 +1,7 @@
 """Builds the events of one imported trajectory: numbers, turns, context, pairing. Importers feed it facts in order.
 
-Turns: a reply opens the next turn; messages before it belong to the turn they lead to, results to the turn of
-their reply. Pairing: a result goes to the oldest open call with its provider id (ids repeat in real files);
+Turns: a reply opens the next turn, from 0, so that a trajectory has as many turns as replies. Messages belong to
+the turn they end (before the first reply the prologue, -1), results to the turn of their reply. Pairing: a result goes to the oldest open call with its provider id (ids repeat in real files);
 without an id, to the oldest open call without one. Calls that nothing answers simply stay open.
 """
 
@@ -201,7 +201,7 @@ class Trajectory:
         tree = record_tree(wire)
         digest = item_hash(tree)
         payload = MessageAdded(place=place, role=label(role), wire=tree, item_hash=digest, origin=origin)
-        number = self._add(payload, self.turn + 1, at)
+        number = self._add(payload, self.turn, at)
         self._push(number, digest)
         return number
 
@@ -357,6 +357,10 @@ class Trajectory:
         del self._items[length:]
         del self._running[length + 1 :]
         self._built_keep = min(self._built_keep, length)
+
+    def recall(self, number: int, digest: str) -> None:
+        """Put an item that an earlier event holds behind the context again; `digest` is its item hash."""
+        self._push(number, digest)
 
     def set_head(self, part: str, value: Any) -> None:
         """Note what stands before the items (`tools`, `system`, `parameters`); its bytes are stored once."""
