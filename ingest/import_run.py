@@ -131,6 +131,7 @@ class ImportRun:
             )
 
     def _import(self, source: Source, reader: Importer) -> Outcome:
+        source.refuse_bomb()
         sha256 = source.sha256()
         known = find_report(self.root, sha256, reader.mapping_version, self.options.tenant)
         if known is not None and (known.ended or not self.options.ended or not known.records.get("held_back")):

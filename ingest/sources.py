@@ -23,8 +23,8 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 HEAD_SIZE: Final = 65_536
 LINE_SIZE_MAX_BYTES: Final = 256 * 1024 * 1024
 DOCUMENT_SIZE_MAX_BYTES: Final = 1024 * 1024 * 1024
-UNPACKED_RATIO_MAX: Final = 200
-UNPACKED_FREE_BYTES: Final = 256 * 1024 * 1024
+UNPACKED_RATIO_MAX: Final = 100
+UNPACKED_FREE_BYTES: Final = 64 * 1024 * 1024
 """A stream may unpack to this much whatever its ratio; above it to UNPACKED_RATIO_MAX times its size."""
 SESSION_SUFFIXES: Final = (
     ".jsonl", ".json", ".traj", ".eval", ".ndjson",
@@ -49,6 +49,7 @@ class Source:
         self.path = path
         self.size = size
         self._opener = opener
+        self._head: bytes | None = None
 
     @classmethod
     def of_bytes(cls, data: bytes, name: str = "<bytes>") -> Source:
@@ -95,12 +96,33 @@ class Source:
         return cast(BinaryIO, io.BufferedReader(_Bounded(unpacked, self), 1 << 18))
 
     def head(self) -> bytes:
-        """Return the first HEAD_SIZE unpacked bytes (fewer where the packing breaks off)."""
+        """Return the first HEAD_SIZE unpacked bytes, fewer where the packing breaks off (at once: that is raised)."""
+        if self._head is None:
+            parts: list[bytes] = []
+            with self.open() as stream:
+                try:
+                    while sum(map(len, parts)) < HEAD_SIZE and (part := stream.read(4096)):
+                        parts.append(part)
+                except UserError:
+                    if not parts:
+                        raise
+            self._head = b"".join(parts)[:HEAD_SIZE]
+        return self._head
+
+    def refuse_bomb(self) -> None:
+        """Raise `UserError` for a packed source that unpacks to more than is allowed; costs one pass, no memory."""
+        with self.stored() as raw:
+            magic = raw.read(4)
+        if magic[:2] != GZIP_MAGIC and magic != ZSTD_MAGIC:
+            return
         with self.open() as stream:
             try:
-                return stream.read(HEAD_SIZE)
+                while stream.read(1 << 20):
+                    pass
+            except _TooLarge:
+                raise
             except UserError:
-                return b""
+                return
 
     def read(self) -> bytes:
         """Return all unpacked bytes; raise `UserError` above DOCUMENT_SIZE_MAX_BYTES."""
@@ -133,6 +155,10 @@ class Source:
                     yield Line(number, data, False)
 
 
+class _TooLarge(UserError):
+    """Unpacked data pass the limit."""
+
+
 class _Bounded(io.RawIOBase):
     """A decompressing stream that stops a bomb and turns damage into one line."""
 
@@ -157,7 +183,7 @@ class _Bounded(io.RawIOBase):
             raise UserError(f"{self._source.name}: compressed data are damaged or cut short ({error})") from None
         self._given += len(data)
         if self._given > self._allowed:
-            raise UserError(
+            raise _TooLarge(
                 f"{self._source.name}: unpacks to more than {self._allowed} bytes, refused as a possible bomb; "
                 "unpack it yourself if it is meant"
             )
@@ -203,7 +229,10 @@ def _expand(path: str, endings: tuple[str, ...]) -> list[Source]:
 
 def _walk(path: str, endings: tuple[str, ...]) -> Iterator[str]:
     for folder, folders, names in os.walk(path):
-        folders.sort()
+        # A root or a lake of ours below the directory holds no sources.
+        folders[:] = [] if "root.json" in names or "_trajlake" in folders else sorted(folders)
+        if "root.json" in names:
+            continue
         for name in sorted(names):
             if name.endswith(endings):
                 yield os.path.join(folder, name)

@@ -51,9 +51,9 @@ def place_of(data: bytes, message: str) -> str:
 
 
 def is_lines(head: bytes) -> bool:
-    """Return whether a source is JSON lines: its first line is a whole value and another line follows it."""
-    first, newline, rest = head.lstrip().partition(b"\n")
-    if not newline or not rest.strip():
+    """Return whether a source is JSON lines: its first line is a whole object (also when no line follows yet)."""
+    first = head.lstrip().partition(b"\n")[0]
+    if not first.startswith(b"{"):
         return False
     try:
         value_of(first)

@@ -18,7 +18,7 @@ from trajlake.schemas.events import ImportSource
 from ..sources import Source
 from .build import Trajectory, first_record_hash, label, record_tree, session_id, time_us
 from .contract import Item, Loss, ReadOptions
-from .documents import WHOLE, Document, first_value, is_lines, read_records, refuse, safe_stem, under
+from .documents import WHOLE, Document, first_value, read_records, refuse, safe_stem, under
 from .json_text import object_text, raw_elements, raw_members, text_of, value_of
 from .openai_parts import feed, usage_of
 
@@ -28,6 +28,7 @@ SHAREGPT_ROLES: Final = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "chatgpt": "assistant",
     "bing": "assistant", "system": "system", "tool": "tool", "observation": "tool", "function_call": "assistant",
 }  # fmt: skip
+LINES: Final = "lines"
 LISTS: Final = ("messages", "conversations", "prompt", "completion", "chosen", "rejected")
 PARAMETERS: Final = (
     "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "max_tokens", "tool_choice",
@@ -73,11 +74,10 @@ class OpenAIChat:
 
     def read(self, source: Source, options: ReadOptions, loss: Loss) -> Iterator[Item]:  # noqa: ARG002
         ready: list[Item] = []
-        records = list(self._grouped(source, loss))
-        many = len(records) > 1 or is_lines(source.head())
+        records = self._grouped(source, loss)
         for record in records:
             for suffix, part in _conversations(record):
-                _Conversation(source, loss, ready, record, many, suffix).read(part)
+                _Conversation(source, loss, ready, record, suffix).read(part)
                 yield from ready
                 ready.clear()
 
@@ -89,7 +89,7 @@ class OpenAIChat:
         first = value_of(records[0].raw)
         if looks_like_message(first) or (isinstance(first, dict) and "from" in first and "value" in first):
             whole = b"[" + b",".join(bytes(record.raw) for record in records) + b"]"
-            yield Document(msgspec.Raw(whole), "")
+            yield Document(msgspec.Raw(whole), LINES if records[0].place.startswith("line") else "")
             return
         found = False
         for record in records:
@@ -120,17 +120,15 @@ def _conversations(record: Document) -> list[tuple[str, list[str]]]:
 
 
 class _Conversation:
-    def __init__(
-        self, source: Source, loss: Loss, ready: list[Item], record: Document, many: bool, suffix: str
-    ) -> None:
+    def __init__(self, source: Source, loss: Loss, ready: list[Item], record: Document, suffix: str) -> None:
         self.source, self.loss, self.ready = source, loss, ready
-        self.record, self.many, self.suffix = record, many, suffix
+        self.record, self.suffix = record, suffix
         self.outer = raw_members(record.raw) or {}
 
     def read(self, keys: list[str]) -> None:
         """Feed the messages of one conversation."""
         messages = [
-            (raw, under(self.record.place, f"/{key}/{index}" if key else f"/{index}"))
+            (raw, self._place(key, index))
             for key in (keys or [""])
             for index, raw in enumerate(raw_elements(self.outer[key] if key else self.record.raw) or [])
         ]
@@ -146,15 +144,21 @@ class _Conversation:
         self._keep_outer(trajectory, keys)
         trajectory.settle()
 
+    def _place(self, key: str, index: int) -> str:
+        if self.record.place == LINES:
+            return f"line {index + 1}"
+        return under(self.record.place, f"/{key}/{index}" if key else f"/{index}")
+
     def _open(self, messages: list[tuple[msgspec.Raw, str]]) -> Trajectory:
         place = self.record.place
         given = value_of(self.outer["id"]) if "id" in self.outer else None
-        opening = _opening([raw for raw, _ in messages])
+        # A file with one message per line grows at its end: only its first line never changes.
+        opening = _opening([raw for raw, _ in messages[: 1 if place == LINES else None]])
         if isinstance(given, (str, int)) and not isinstance(given, bool):
             session = str(given)
         else:
             session = f"{safe_stem(self.source)}-{sha256(opening).hexdigest()[:12]}"
-            if self.many:
+            if place.startswith(("line ", "/")):
                 session += f"/{place.rpartition(' ')[2].strip('/') or '0'}"
         trajectory = Trajectory(
             session_id(NAME, session + self.suffix, self.source.name, place),

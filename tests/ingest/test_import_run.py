@@ -1,0 +1,260 @@
+"""Into a root: twice, in any order, grown, changed, beside bad files, killed half-way; and out to a landing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.reading import jsonl
+from tests.ingest.test_chat_formats import CHAT
+from tests.ingest.test_claude_code import LONG, block, user
+from trajlake.ingest.import_run import ImportOptions, Outcome, import_paths
+from trajlake.ingest.landing_store import open_landing
+from trajlake.ingest.loss_report import all_reports
+from trajlake.ingest.shipper import Shipper
+from trajlake.runtime.reader import iter_events
+from trajlake.runtime.root import Root
+from trajlake.schemas.blobs import blob_hashes
+from trajlake.schemas.chain import verify
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.history import canonical
+from trajlake.schemas.state import fold, initial
+
+
+def events_of(root: Root) -> dict[str, list[Event]]:
+    found = defaultdict(list)
+    for writer in root.writers():
+        for event in iter_events(root.env, root.writer_folder(writer)):
+            found[event.trajectory_id].append(event)
+    return found
+
+
+def rows(root: Root) -> set[tuple[str, int, bytes]]:
+    return {(name, event.sequence_number, event.hash) for name, events in events_of(root).items() for event in events}
+
+
+def take(root: Root, *paths: Path, **options: object) -> list[Outcome]:
+    return import_paths(root, [str(path) for path in paths], ImportOptions(**options))  # type: ignore[arg-type]
+
+
+def test_the_real_files_import_into_whole_chains_that_fold(shared_data: Path, tmp_path: Path) -> None:
+    root = Root.open(tmp_path / "root")
+    outcomes = take(root, *(shared_data / name for name in ("claude-code", "openai-chat", "tau-bench")))
+    assert not [one.error for one in outcomes if one.error]
+    found = events_of(root)
+    for name, events in found.items():
+        history = canonical(events)
+        assert len(history.events) == len(events), name
+        assert verify(history.events) == []
+        fold(initial("default", name), history.events)
+        for event in events:
+            assert all(root.blobs.has("default", sha) for sha in blob_hashes(event.type, event.payload))
+    assert {report.sha256 for report in all_reports(root)} == {sha for _, sha in root.blobs.names()} & {
+        report.sha256 for report in all_reports(root)
+    }
+    again = take(root, shared_data / "tau-bench", shared_data / "claude-code")
+    assert all(one.unchanged for one in again)
+
+
+def test_the_same_files_in_any_order_and_twice_give_the_same_rows(shared_data: Path, tmp_path: Path) -> None:
+    files = sorted((shared_data / "claude-code").glob("*.jsonl"))
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    one, other = Root.open(tmp_path / "one"), Root.open(tmp_path / "other")
+    take(one, *files)
+    shuffled = random.Random(seed).sample(files, len(files))
+    for path in [*shuffled, *files]:
+        take(other, path)
+    assert rows(one) == rows(other)
+
+
+def test_a_session_that_grows_by_bytes_adds_its_tail(tmp_path: Path) -> None:
+    data = jsonl(*LONG)
+    whole = Root.open(tmp_path / "whole")
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(data)
+    take(whole, path)
+    grown = Root.open(tmp_path / "grown")
+    for end in range(1, len(data) + 1, 97):
+        path.write_bytes(data[:end])
+        take(grown, path)
+    path.write_bytes(data)
+    take(grown, path)
+    assert len(rows(grown)) == len(rows(whole))
+    (events,) = events_of(grown).values()
+    assert verify(canonical(events).events) == []
+    # Event 0 was written before the model was known; everything behind it says the same.
+    (wanted,) = events_of(whole).values()
+    assert [event.payload for event in events[1:]] == [event.payload for event in wanted[1:]]
+
+
+def test_a_source_that_was_changed_is_a_conflict_and_adds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(jsonl(*LONG))
+    root = Root.open(tmp_path / "root")
+    take(root, path)
+    before = rows(root)
+    path.write_bytes(jsonl(*LONG).replace(b'"one"', b'"ONE"'))
+    (outcome,) = take(root, path)
+    assert outcome.report is not None
+    assert "event 4 (ToolResult) differs" in outcome.report.conflicts["claude-code/s1"]
+    assert rows(root) == before
+
+
+def test_one_bad_file_beside_good_ones_stops_none(tmp_path: Path, trajlake: object) -> None:
+    for number in range(5):
+        (tmp_path / f"good{number}.jsonl").write_bytes(jsonl(*LONG).replace(b'"s1"', b'"s-%d"' % number))
+    (tmp_path / "bad.jsonl").write_bytes(b"\x00\x01 nonsense")
+    done = trajlake("import", "claude-code", ".", "--journal", "root")  # type: ignore[operator]
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "bad.jsonl" in done.stderr
+    assert len(events_of(Root.open(tmp_path / "root"))) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "wanted"),
+    [
+        ("empty.jsonl", b"", "is empty"),
+        ("other.jsonl", b'{"type":"session_meta","payload":{}}\n', "is no Claude Code session"),
+        ("cut.json", b'[{"role":"user","content":"', "cut short"),
+        ("id.jsonl", jsonl(user("x", "u", None, "../../x")), "looks like a path"),
+        ("nul.jsonl", jsonl(user("x", "u", None, "a\0b")), "control character"),
+        ("blank.jsonl", jsonl(user("x", "u", None, " ")), "empty or blank"),
+        ("long.jsonl", jsonl(user("x", "u", None, "y" * 4096)), "at most 256"),
+        ("cut.jsonl.gz", gzip.compress(jsonl(*LONG))[:60], "cut short"),
+    ],
+)
+def test_bad_input_gets_one_line_exit_2_and_nothing_written(
+    tmp_path: Path, trajlake: object, name: str, data: bytes, wanted: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    format_name = "openai-chat" if name.endswith(".json") else "claude-code"
+    done = trajlake("import", format_name, name, "--journal", "root")  # type: ignore[operator]
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert wanted in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert not rows(Root.open(tmp_path / "root"))
+
+
+def test_a_directory_without_sessions_and_a_missing_path_are_refused(tmp_path: Path, trajlake: object) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in ("empty", "nowhere"):
+        done = trajlake("import", "auto", path, "--journal", "root")  # type: ignore[operator]
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert path in done.stderr
+
+
+def test_a_torn_last_line_imports_the_rest_and_is_reported(tmp_path: Path, trajlake: object) -> None:
+    (tmp_path / "t.jsonl").write_bytes(jsonl(*LONG) + b'{"type":"assist')
+    done = trajlake("import", "auto", "t.jsonl", "--journal", "root", "--json")  # type: ignore[operator]
+    assert done.returncode == 2
+    assert "line 9" in done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["total"]["events_added"] == 9
+    assert printed["files"][0]["report"]["by_kind"]["skipped"] == {"torn last line": 1}
+
+
+def test_a_compressed_bomb_is_refused(tmp_path: Path, trajlake: object) -> None:
+    with gzip.open(tmp_path / "bomb.jsonl.gz", "wb") as stream:
+        stream.write(jsonl(*LONG))
+        for _ in range(70):
+            stream.write(b" " * 1_000_000 + b"\n")
+    done = trajlake("import", "claude-code", "bomb.jsonl.gz", "--journal", "root")  # type: ignore[operator]
+    assert done.returncode == 2
+    assert "possible bomb" in done.stderr
+    assert not rows(Root.open(tmp_path / "root"))
+
+
+def test_compressed_files_globs_and_stdin_are_read(tmp_path: Path) -> None:
+    import zstandard
+
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(*LONG)))
+    (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(jsonl(*LONG).replace(b'"s1"', b'"s2"')))
+    root = Root.open(tmp_path / "root")
+    take(root, tmp_path / "*.jsonl.*", format="claude-code")
+    assert sorted(events_of(root)) == ["claude-code/s1", "claude-code/s2"]
+
+
+def test_auto_names_the_format_and_passes_over_strangers_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_bytes(jsonl(*LONG))
+    (tmp_path / "c.json").write_text(json.dumps(CHAT))
+    (tmp_path / "settings.json").write_text('{"theme": "dark"}')
+    outcomes = take(Root.open(tmp_path / "root"), tmp_path)
+    assert sorted((one.format, one.error) for one in outcomes) == [("", ""), ("claude-code", ""), ("openai-chat", "")]
+
+
+def test_an_import_cut_off_before_its_report_is_completed_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(jsonl(*LONG))
+    root = Root.open(tmp_path / "root")
+    take(root, path)
+    before = rows(root)
+    shutil.rmtree(tmp_path / "root" / "imports")
+    (outcome,) = take(root, path)
+    assert (outcome.unchanged, outcome.events_added, outcome.events_known) == (False, 0, 9)
+    assert rows(root) == before
+    assert len(list(all_reports(root))) == 1
+
+
+def test_shipping_puts_everything_once_and_blobs_first(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(jsonl(LONG[0], block("m", {"type": "text", "text": "x" * 50_000}, "a1", "u1", stop="end_turn")))
+    root = Root.open(tmp_path / "root")
+    take(root, path)
+    landing = open_landing(str(tmp_path / "landing"), root.env)
+    order: list[str] = []
+    put = landing.put
+    landing.put = lambda name, data: (order.append(name), put(name, data))[1]  # type: ignore[method-assign]
+    report = Shipper(root, landing).run()
+    assert (report.segments_shipped, report.blobs_put, report.imports_put) == (1, 2, 1)
+    assert [name.partition("/")[0] for name in order] == ["blobs", "writers", "blobs", "imports"]
+    again = Shipper(root, landing).run()
+    assert (again.segments_shipped, again.segments_there, again.blobs_put, again.imports_put) == (0, 1, 0, 0)
+    names = {os.path.relpath(os.path.join(folder, name), tmp_path / "landing")
+             for folder, _, files in os.walk(tmp_path / "landing") for name in files}  # fmt: skip
+    assert names == set(order)
+
+
+def test_a_segment_whose_blob_is_nowhere_stays_behind_and_is_listed(tmp_path: Path, trajlake: object) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(jsonl(LONG[0], block("m", {"type": "text", "text": "x" * 50_000}, "a1", "u1", stop="end_turn")))
+    root = Root.open(tmp_path / "root")
+    take(root, path)
+    shutil.rmtree(tmp_path / "root" / "blobs")
+    done = trajlake("ship", "root", "--to", "landing", "--json")  # type: ignore[operator]
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["segments_shipped"] == 0
+    assert not (tmp_path / "landing" / "writers").exists()
+
+
+def test_shipping_to_an_fsspec_url_puts_the_same_objects(tmp_path: Path) -> None:
+    import fsspec
+
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(jsonl(*LONG))
+    root = Root.open(tmp_path / "root")
+    take(root, path)
+    Shipper(root, open_landing("memory://landing", root.env)).run()
+    names = fsspec.filesystem("memory").find("/landing")
+    assert sorted(name.split("/")[2] for name in names) == ["blobs", "imports", "writers"]
+    again = Shipper(root, open_landing("memory://landing", root.env)).run()
+    assert again.bytes_put == 0
+
+
+def test_reports_are_shown(tmp_path: Path, trajlake: object) -> None:
+    (tmp_path / "s.jsonl").write_bytes(jsonl(*LONG))
+    trajlake("import", "auto", "s.jsonl", "--journal", "root")  # type: ignore[operator]
+    done = trajlake("import", "--report", "--journal", "root", "--json")  # type: ignore[operator]
+    (report,) = json.loads(done.stdout)
+    assert report["records"] == {"seen": 8, "mapped": 8, "kept_raw": 0, "skipped": 0, "held_back": 0}
+    assert report["trajectories"] == {"claude-code/s1": 9}
