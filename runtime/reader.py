@@ -114,6 +114,14 @@ def load_seal(env: Env, segment: SegmentFile) -> tuple[Seal, bytes]:
     return seal, frame
 
 
+def trajectory_keys(env: Env, segment: SegmentFile) -> list[bytes]:
+    """Return the keys of the trajectories in a segment, in order of first appearance."""
+    if not segment.is_sealed:
+        return list(read_segment(env, segment.path).infos)
+    seal, _ = load_seal(env, segment)
+    return [seal.key(ordinal) for ordinal in range(len(seal.info_offsets))]
+
+
 def list_segments(env: Env, folder: str) -> list[SegmentFile]:
     """Return the segments of a writer's folder by number. A segment that goes meanwhile is left out."""
     found = []
@@ -146,7 +154,13 @@ def iter_events(env: Env, folder: str, *, from_lsn: int = 0) -> Iterator[Event]:
 
 def _segment_events(env: Env, segment: SegmentFile, from_lsn: int, stop_lsn: int | None) -> Generator[Event, None, int]:
     """Yield a segment's events up to `stop_lsn`, where the next segment takes over. Returns the next lsn."""
-    scan = read_segment(env, segment.path)
+    try:
+        scan = read_segment(env, segment.path)
+    except FileNotFoundError:
+        if segment.is_sealed:
+            raise
+        # Closing a writer removes a segment that never took an event.
+        return segment.first_lsn
     first = scan.first_lsn
     last = scan.last_lsn + 1
     end = last if stop_lsn is None else min(last, stop_lsn)

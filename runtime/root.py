@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 from typing import Final
 
@@ -22,6 +22,8 @@ ROOT_FILE: Final = "root.json"
 LOCK_FILE: Final = "LOCK"
 SEGMENT_AGE_MAX_S: Final = 60.0
 """Age at which a segment is sealed where `root.json` names a landing, so that the lake never lags far behind."""
+
+_LOG: Final = logging.getLogger("trajlake")
 
 
 class RootFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,15 +140,19 @@ class Root:
     def claim_writer(self, options: WriterOptions | None = None) -> Writer:
         """Claim a writer that no live process holds, or make one; recover it; return it ready to append.
 
-        A damaged one (`SegmentCorrupt`) is left alone for `trajlake journal verify`, and the next is tried.
+        A damaged one (`SegmentCorrupt`) is logged and left as it is for `trajlake journal verify`; the next is tried.
         Raises `RootError` where nothing can be written.
         """
         if options is None:
             options = WriterOptions(segment_age_max_s=SEGMENT_AGE_MAX_S if "landing" in self.facts.stores else None)
         try:
             for writer_id in self.writers():
-                with contextlib.suppress(JournalError):
+                try:
                     return self.claim(writer_id, options)
+                except WriterLocked:
+                    continue
+                except JournalError as error:
+                    _LOG.error("%s; another writer is used", error)
             return self.claim(self._new_writer(), options)
         except OSError as error:
             raise RootError(f"{self.path}: cannot write here: {error}; check space and permissions") from error
