@@ -176,6 +176,10 @@ class Env:
     def host(self) -> str:
         return socket.gethostname()
 
+    def variable(self, name: str) -> str | None:
+        """Return an environment variable, None if it is not set: how credentials are named, never passed on."""
+        return os.environ.get(name)
+
     def after_fork_in_child(self, callback: Callable[[], None]) -> None:
         """Have `callback` run in every child that `os.fork` makes from now on; it cannot be taken back."""
         os.register_at_fork(after_in_child=callback)

@@ -7,7 +7,6 @@ environment at the send, by the name of its variable, and is taken out of whatev
 from __future__ import annotations
 
 import http.client
-import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -60,7 +59,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Return the key, None where none is configured; raise `ModelError` if its variable is unset or unusable."""
         if self.key_env is None:
             return None
-        value = os.environ.get(self.key_env, "").strip()
+        value = (REAL_ENV.variable(self.key_env) or "").strip()
         if not value:
             raise ModelError(f"environment variable {self.key_env} is not set", retry=False, spend_unknown=False)
         if not value.isprintable() or not value.isascii():

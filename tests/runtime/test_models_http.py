@@ -120,7 +120,7 @@ def test_the_key_is_read_at_each_send_and_its_variable_named_when_unset(server, 
 @pytest.mark.parametrize("value", ["with\nnewline", "with\x00nul", "schlüssel"])
 def test_an_unusable_key_is_refused_without_being_shown(server, monkeypatch, value):
     if "\x00" in value:
-        monkeypatch.setattr(wire_module.os, "environ", {"SOME_KEY": value})
+        monkeypatch.setattr(wire_module.REAL_ENV, "variable", {"SOME_KEY": value}.get)
     else:
         monkeypatch.setenv("SOME_KEY", value)
     failure = failure_of(model(server))
