@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-_handlers = list(logging.root.handlers)
-import apache_beam as beam  # noqa: E402  # the handlers above are restored below
+# Importing Beam warns through the root logger, which installs a handler: the user's basicConfig() would do nothing.
+_handlers, _disabled = list(logging.root.handlers), logging.root.manager.disable
+logging.disable(logging.WARNING)
+import apache_beam as beam  # noqa: E402  # what it does to the root logger is undone below
 from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 
-# Importing Beam installs a root log handler, after which the user's own basicConfig() would do nothing.
+logging.disable(_disabled)
 logging.root.handlers[:] = _handlers
 
 from trajlake.pipelines.explode import explode  # noqa: E402

@@ -11,6 +11,8 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -27,6 +29,7 @@ from trajlake.pipelines.reduce import reduce
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.run_report import CompactOptions, RunReport
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+from trajlake.pipelines.table_files import threads
 
 Progress = Callable[[str, int, int], None]
 """Told (step, done, total); a step without a count has total 0. Tests kill the process inside it."""
@@ -152,10 +155,12 @@ def _stages(plan: Plan, options: CompactOptions, progress: Progress) -> tuple[li
 
 def _here(plan: Plan, progress: Progress) -> list[str]:
     groups: dict[int, list[str]] = {bucket: [] for bucket in range(plan.buckets)}
-    for place in range(len(plan.segments)):
-        for bucket, path in explode(plan.path, place):
-            groups[bucket].append(path)
-        progress("segments read", place + 1, len(plan.segments))
+    places = range(len(plan.segments))
+    with ThreadPoolExecutor(threads(), thread_name_prefix="trajlake-explode") as pool:
+        for place, staged in enumerate(pool.map(explode, repeat(plan.path), places)):
+            for bucket, path in staged:
+                groups[bucket].append(path)
+            progress("segments read", place + 1, len(plan.segments))
     results = []
     for bucket, paths in groups.items():
         results.append(reduce(plan.path, bucket, paths))

@@ -10,7 +10,7 @@ from trajlake.pipelines.lake_errors import LakeError
 from trajlake.pipelines.landing import DeclaredLost
 
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
-BUCKET_BYTES: int = 192 << 20
+BUCKET_BYTES: int = 384 << 20
 """Segment bytes per bucket: a reducer holds about three times that in memory."""
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import polars as pl
@@ -19,6 +20,11 @@ from trajlake.schemas.columns import Table
 
 ZSTD_LEVEL: Final = 3
 ROW_GROUP_ROWS: Final = 65_536
+
+
+def threads() -> int:
+    """Return how many threads work on files at once: one per core that this process may use, at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def write_files(
@@ -35,13 +41,20 @@ def write_files(
     typed = frame.select(pl.col(name).cast(kind) for name, kind in polars_schema(table).items())
     if not columns:
         return [_write(typed, table, directory, "", {}, run, partition_by, part)]
-    adds = []
-    for key, rows in typed.partition_by(columns, as_dict=True, maintain_order=True).items():
+
+    def write(place: tuple[tuple[Any, ...], pl.DataFrame]) -> FileAdd:
+        key, rows = place
         values = {name: _text(value) for name, value in zip(columns, key, strict=True)}
         relative = partition_path(columns, values)
         os.makedirs(os.path.join(directory, relative), mode=0o700, exist_ok=True)
-        adds.append(_write(rows, table, directory, relative, values, run, partition_by, part))
-    return adds
+        return _write(rows, table, directory, relative, values, run, partition_by, part)
+
+    parts = list(typed.partition_by(columns, as_dict=True, maintain_order=True).items())
+    if len(parts) == 1:
+        return [write(parts[0])]
+    # One small file keeps one core busy (its largest column decides), so several are written at once.
+    with ThreadPoolExecutor(threads(), thread_name_prefix="trajlake-write") as pool:
+        return list(pool.map(write, parts))
 
 
 def _write(

@@ -62,8 +62,16 @@ def land(landing: Path, writer: bytes, first_lsn: int, landed: Sequence[Landed])
 class Story:
     """Builds one trajectory event by event, chained as the runtime chains it."""
 
-    def __init__(self, trajectory_id: str, *, tenant: str = "t", model: str = "m", version: str = "1",
-                 day: str = "2026-11-30", seed: int = 0) -> None:
+    def __init__(
+        self,
+        trajectory_id: str,
+        *,
+        tenant: str = "t",
+        model: str = "m",
+        version: str = "1",
+        day: str = "2026-11-30",
+        seed: int = 0,
+    ) -> None:
         self.info = TrajectoryInfo(
             tenant=tenant, trajectory_id=trajectory_id, model=model, model_version=version, started_on=day
         )
@@ -91,8 +99,9 @@ class Story:
         return event
 
     def start(self, **fields: object) -> Story:
-        self.add(TaskStarted(task={"text": "do it"}, model=self.info.model, model_version=self.info.model_version,
-                             **fields))  # type: ignore[arg-type]
+        self.add(
+            TaskStarted(task={"text": "do it"}, model=self.info.model, model_version=self.info.model_version, **fields)
+        )  # type: ignore[arg-type]
         return self
 
     def say(self, text: str, times: int = 1) -> Story:
