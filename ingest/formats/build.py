@@ -13,10 +13,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from trajlake.schemas.canonical_json import exact_canonical
+from trajlake.schemas.canonical_json import exact_canonical, parse_arguments
 from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash
 from trajlake.schemas.errors import InvalidId, InvalidValue, SchemaError
 from trajlake.schemas.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Authorized,
     Compacted,
     ContextBuilt,
     ContextHead,
@@ -36,6 +39,7 @@ from trajlake.schemas.events.action import Cut, ResultStatus
 from trajlake.schemas.events.life import EndStatus
 from trajlake.schemas.events.model import MessageOrigin, ReplyStatus
 from trajlake.schemas.ids import action_id, check_trajectory_id
+from trajlake.schemas.keys import arguments_hash
 from trajlake.schemas.limits import INLINE_MAX
 from trajlake.schemas.value_tags import is_odd_text
 from trajlake.schemas.values import plain_text, to_tree, to_tree_lossy
@@ -154,11 +158,13 @@ class Trajectory:
         self.ended = False
         self.settled = False
         self.replies = 0
+        self.approvals = 0
         self._emit_out = emit
         self._waiting: list[Item] = []
         self._start_at: int | None = None
         self._stored: dict[str, Any] = {}
         self._items: list[int] = []
+        self._digests: dict[int, str] = {}
         self._running: list[str] = [ITEMS_START]
         self._built: int | None = None
         self._built_keep = 0
@@ -221,18 +227,19 @@ class Trajectory:
         model: str = "",
         context: bool = True,
         in_context: bool = True,
+        purpose: str = "act",
         **more: Any,
     ) -> int:
         """One attempt of one model call: `ContextBuilt` and `ModelReplied`. Returns the reply's number.
 
         `raw` is the provider's body as the source has it, `wire` the reply as a context item (stored only
-        with `keep_wire`, else found in `raw` by `wire_pointer`).
+        with `keep_wire`, else found in `raw` by `wire_pointer`). A purpose other than `act` opens no turn.
         """
         if model and not self.model:
             self.model = model
-        self.turn += 1
+        self.turn += purpose == "act"
         self.replies += 1
-        built = self._build(at, place) if context else None
+        built = self._build(at, place, purpose) if context else None
         tree = record_tree(wire)
         digest = item_hash(tree)
         number = self.sequence
@@ -268,6 +275,11 @@ class Trajectory:
         if not waiting:
             del self._open[provider_id]
         return call
+
+    def find_call(self, provider_id: str) -> Proposed | None:
+        """Return the oldest open call with this provider id, and leave it open."""
+        waiting = self._open.get(provider_id)
+        return waiting[0] if waiting else None
 
     def open_calls(self) -> list[Proposed]:
         """Return the calls that nothing has answered yet, oldest first."""
@@ -324,14 +336,58 @@ class Trajectory:
         """A source record that has no event of its own, verbatim."""
         return self._add(SourceKept(place=place, kind=label(kind), raw=record_tree(raw)), self.turn, at)
 
-    def compacted(self, summary: Any, *, at: int | None = None, place: str = "", keep: int = 0, **more: Any) -> int:
-        """A summary took the place of the items behind the first `keep`; the event itself is the item that holds it."""
+    def compacted(
+        self,
+        summary: Any,
+        *,
+        at: int | None = None,
+        place: str = "",
+        keep: int = 0,
+        carried: Sequence[int] = (),
+        **more: Any,
+    ) -> int:
+        """A summary took the place of the items behind the first `keep`; the event itself is the item that holds it.
+
+        `carried`: earlier items that still stand behind the summary.
+        """
         tree = None if summary is None else record_tree(summary)
         number = self._add(Compacted(place=place, summary=tree, keep=keep, **more), self.turn, at)
         self.rewind(keep)
         if summary is not None:
             self._push(number, item_hash({"role": "user", "content": tree}))
+        for item in carried:
+            self._push(item, self._digests[item])
         return number
+
+    def context_items(self) -> list[int]:
+        """Return the events that hold the context as it stands, in order."""
+        return list(self._items)
+
+    def approval(
+        self, call: Proposed, granted: bool, *, approver: str, because: str = "", question: str = "",
+        at: int | None = None, place: str = "",
+    ) -> None:  # fmt: skip
+        """The source records that somebody was asked about a call, and the answer."""
+        try:
+            arguments = arguments_hash(to_tree(parse_arguments(call.arguments or "{}")))
+        except InvalidValue:
+            arguments = arguments_hash(record_tree(call.arguments))
+        self.approvals += 1
+        name, tool = f"{call.action}/{self.approvals}", label(call.tool)
+        asked = ApprovalRequested(
+            place=place, approval_id=name, action_id=call.action, tool=tool, arguments_hash=arguments,
+            question=label(question),
+        )  # fmt: skip
+        answer = ApprovalResolved(
+            place=place, approval_id=name, action_id=call.action, decision="granted" if granted else "denied",
+            approver=label(approver), approver_known_by="source", arguments_hash=arguments, because=label(because),
+        )  # fmt: skip
+        decided = Authorized(
+            place=place, action_id=call.action, tool=tool, decision="allow" if granted else "deny",
+            arguments_hash=arguments, reason=label(because), approval=name,
+        )  # fmt: skip
+        for payload in (asked, answer, decided):
+            self._add(payload, call.turn, at)
 
     def add(self, payload: Payload, *, at: int | None = None, turn: int | None = None) -> int:
         """Any other event."""
@@ -374,9 +430,10 @@ class Trajectory:
             self.head = ContextHead(**{**fields, part: digest})
             self._stored[digest] = tree
 
-    def _build(self, at: int | None, place: str) -> int:
+    def _build(self, at: int | None, place: str, purpose: str) -> int:
         payload = ContextBuilt(
             place=place,
+            purpose=purpose,
             context_hash=context_hash(self.head, self._running[-1]),
             base=self._built if self._built_keep else None,
             keep=self._built_keep,
@@ -391,6 +448,7 @@ class Trajectory:
 
     def _push(self, number: int, digest: str) -> None:
         self._items.append(number)
+        self._digests[number] = digest
         self._running.append(extend_items_hash(self._running[-1], (digest,)))
 
     # -- inside

@@ -13,6 +13,8 @@ from .contract import IMPORTERS_GROUP, Importer
 BUILT_IN: Final = {
     "claude-code": "claude_code",
     "openai-chat": "openai_chat",
+    "kimi": "kimi",
+    "pi": "pi",
     "tau-bench": "tau_bench",
 }
 """Format name -> module of this package; only the one asked for is imported."""
