@@ -186,7 +186,6 @@ def _seal_in_place(env: Env, folder: str, scan: SegmentScan, keep: int) -> bytes
             write_fully(env, fd, frame, offset)
             env.fdatasync(fd)
         env.truncate(fd, offset + len(frame))
-        env.fdatasync(fd)
     finally:
         env.close(fd)
     return link

@@ -100,13 +100,17 @@ class ActiveSegment:
         return len(self.index.offsets)
 
     def has_room(self, groups: Iterable[Group]) -> bool:
-        """Tell whether a batch fits, with the SEAL that will describe it."""
+        """Tell whether a batch fits, with the SEAL that will describe it and a byte behind that.
+
+        A file that ends with a trailer counts as sealed and cut, and cutting comes after the sync of the SEAL:
+        so no SEAL may end where the file does before it was cut.
+        """
         size = events = infos = 0
         for group in groups:
             size += group.size
             events += len(group.frames)
             infos += 1
-        return self.offset + size + self.index.seal_size(events, infos) <= self.header.size_bytes
+        return self.offset + size + self.index.seal_size(events, infos) < self.header.size_bytes
 
     def lay_out(self, groups: Iterable[Group]) -> bytes:
         """Return the bytes of a batch at its place in this segment, and note it in the index."""
@@ -158,7 +162,10 @@ class ActiveSegment:
         return seal_hash(self.index.seal_frame(self.header.epoch, self.offset))
 
     def seal(self) -> None:
-        """Write the SEAL, sync it, cut the file to length and close it. One without events is removed."""
+        """Write the SEAL, sync it, cut the file to length and close it. One without events is removed.
+
+        The cut itself is not synced: after a power loss recovery cuts again.
+        """
         if not self.event_count:
             self.abandon()
             self._env.unlink(self.path)
@@ -168,7 +175,6 @@ class ActiveSegment:
         write_fully(self._env, self._fd, frame, self.offset)
         self._env.fdatasync(self._fd)
         self._env.truncate(self._fd, self.offset + len(frame))
-        self._env.fdatasync(self._fd)
         self.abandon()
 
     def abandon(self) -> None:

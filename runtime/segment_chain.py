@@ -171,4 +171,4 @@ class SegmentChain:
 
 def _needed(groups: Sequence[Group]) -> int:
     events = sum(len(group.frames) for group in groups)
-    return BLOCK_SIZE + sum(group.size for group in groups) + IndexBuilder(0, 0).seal_size(events, len(groups))
+    return BLOCK_SIZE + sum(group.size for group in groups) + IndexBuilder(0, 0).seal_size(events, len(groups)) + 1

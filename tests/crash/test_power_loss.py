@@ -108,6 +108,22 @@ def test_every_acknowledged_event_survives_twenty_thousand_power_losses() -> Non
     assert run_images(20_000, 1_000_000) >= 20_000
 
 
+def test_a_seal_cut_short_by_power_loss_is_never_taken_for_a_whole_one() -> None:
+    """Sizes that would let the SEAL end exactly where the file ends, before it is cut."""
+    for size in range(3200, 3700, 8):
+        env = FaultyEnv(size)
+        writer = BareWriter(env)
+        first = event_of("t", 0, size=size)
+        writer.write(first)
+        images: list[FaultyEnv] = []
+        env.before = lambda _operation, _path, env=env, images=images: images.extend(  # type: ignore[misc]
+            env.crash_image(seed) for seed in range(10)
+        )
+        writer.chain.seal()
+        for image in images:
+            assert plain(BareWriter(image).events()) == plain([first]), f"payload of {size} bytes"
+
+
 def test_without_the_barrier_acknowledged_events_are_lost() -> None:
     with pytest.raises((AssertionError, SegmentCorrupt)):
         run_images(200, 1, sync_works=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tests.support.bare_writer import FOLDER, WRITER_ID
 from tests.support.faulty_env import FaultyEnv
-
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.frame import TrajectoryInfo, prepare
 from trajlake.runtime.segment import group_of, segment_path

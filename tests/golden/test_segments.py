@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.golden.segment_files import FOLDER_OF_FILES, INFO, chained_events, golden_segments
 from tests.support.bare_writer import plain
-
 from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.journal_errors import SegmentCorrupt
 from trajlake.runtime.segment_scan import scan_segment

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import threading
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tests.support.faulty_env import FaultyEnv
+from tests.support.faulty_env import Fault, FaultyEnv
 from trajlake.runtime.blob_store import BlobStore
 from trajlake.runtime.env import REAL_ENV, make_folder
 from trajlake.runtime.journal_errors import BlobMissing
@@ -83,6 +85,24 @@ def test_a_blob_put_before_by_a_process_that_died_is_durable_when_the_second_put
     assert not store(env.crash_image(None)).has("acme", NAME)
     blobs.put("acme", DATA)
     assert store(env.crash_image(None)).get("acme", NAME) == DATA
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(short=True)])
+def test_a_disk_error_at_any_call_of_put_leaves_no_wrong_bytes_and_a_second_put_mends_it(fault: Fault) -> None:
+    clean = FaultyEnv()
+    blobs = store(clean)
+    before = clean.calls
+    blobs.put("acme", DATA)
+    for call in range(before + 1, clean.calls + 1):
+        env = FaultyEnv()
+        blobs = store(env)
+        env.faults[call] = fault
+        with contextlib.suppress(OSError):
+            assert blobs.put("acme", DATA) == NAME
+            assert store(env.crash_image(None)).get("acme", NAME) == DATA
+        assert not blobs.has("acme", NAME) or blobs.get("acme", NAME) == DATA, env.trace[call - 1]
+        blobs.put("acme", DATA)
+        assert store(env.crash_image(None)).get("acme", NAME) == DATA, env.trace[call - 1]
 
 
 def test_tenants_do_not_share_blobs(tmp_path: Path) -> None:

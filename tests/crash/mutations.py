@@ -1,0 +1,128 @@
+"""Takes out of the journal one sync, order or check at a time; a test must fail for each.
+
+`python -m tests.crash.mutations [name ...]` tries all (or the named) on a copy of the tree and prints a table.
+An `equivalent` mutant has a reason why no test can tell it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+PROJECT = Path(__file__).parents[2]
+PACKAGES = ("schemas", "runtime", "ingest", "pipelines", "sql")
+TESTS = (
+    "tests/crash/test_power_loss.py",
+    "tests/crash/test_cut_segments.py",
+    "tests/runtime/storage",
+    "tests/golden/test_segments.py",
+)
+
+
+class Mutation(NamedTuple):
+    """One change of one file: `before` (which stands there `count` times) becomes `after`."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    equivalent: str = ""
+
+
+MUTATIONS = [
+    Mutation("barrier of a batch", "segment.py", "self._env.pwrite_durably(self._fd", "self._env.pwrite(self._fd"),
+    Mutation("sync of a new segment", "segment.py", "            env.fdatasync(fd)\n            env.rename(spare", "            env.rename(spare"),
+    Mutation("folder sync of a new segment", "segment.py", "            env.fsync_dir(folder)\n", "            pass\n"),
+    Mutation("name before content of a new segment", "segment.py",
+             "            write_fully(env, fd, segment._block + body, 0)\n            env.fdatasync(fd)\n"
+             "            env.rename(spare, segment.path)\n            env.fsync_dir(folder)\n",
+             "            env.rename(spare, segment.path)\n            env.fsync_dir(folder)\n"
+             "            write_fully(env, fd, segment._block + body, 0)\n            env.fdatasync(fd)\n"),
+    Mutation("sync of the zeros", "segment.py", "            env.fdatasync(fd)\n    except OSError", "            pass\n    except OSError",
+             "the header's fdatasync covers the whole file; this one only keeps the bulk out of that barrier"),
+    Mutation("sync of the SEAL before the cut", "segment.py", "        self._env.fdatasync(self._fd)\n", ""),
+    Mutation("a byte behind the SEAL before the cut", "segment.py", "seal_size(events, infos) < self.header", "seal_size(events, infos) <= self.header"),
+    Mutation("short count of a batch", "segment.py", "if count != len(data):", "if False:"),
+    Mutation("short count of a plain write", "env.py", "    if count != len(data):", "    if False:"),
+    Mutation("rewind after a failed batch", "segment.py", "        self.index.rewind(self._durable_mark)\n", "        pass\n"),
+    Mutation("sync of copied frames", "segment.py", "        env.fdatasync(fd)\n    finally", "        pass\n    finally"),
+    Mutation("folder sync of copied frames", "segment.py", "    env.fsync_dir(folder)\n    return seal_hash(seal)", "    return seal_hash(seal)"),
+    Mutation("copy before the old segment is sealed", "recovery.py",
+             "        copy_link = write_sealed(env, folder, header, groups)\n",
+             "        _seal_in_place(env, folder, scan, keep)\n        copy_link = write_sealed(env, folder, header, groups)\n"),
+    Mutation("copying what is not proved", "recovery.py", "keep, last = scan.proved, scan.last_lsn", "keep, last = len(scan.offsets), scan.last_lsn"),
+    Mutation("sync of a SEAL in place", "recovery.py", "            env.fdatasync(fd)\n", ""),
+    Mutation("stop at corruption", "recovery.py", '    if scan.end == "corrupt":\n', "    if False:\n"),
+    Mutation("frames before a successor must be there", "recovery.py", "if not 0 <= keep <= len(scan.offsets):", "if False:"),
+    Mutation("gap between segments in recovery", "recovery.py", "following.first_lsn != next_lsn:", "False:"),
+    Mutation("gap between segments in reading", "reader.py", "if expected >= 0 and segment.first_lsn != expected:", "if False:"),
+    Mutation("successor takes over in reading", "reader.py", "    end = last if stop_lsn is None else min(last, stop_lsn)\n", "    end = last\n"),
+    Mutation("second look at corruption", "reader.py", '    if scan.end == "corrupt":\n        scan = scan_segment', '    if False:\n        scan = scan_segment',
+             "a race of one read against two barriers; the reader beside a busy writer meets it by luck only"),
+    Mutation("proof by a later barrier", "segment_scan.py", "header.lsn - header.batch_position > missing", "False"),
+    Mutation("a frame of the same barrier is no proof", "segment_scan.py", "header.lsn - header.batch_position > missing", "header.lsn > missing"),
+    Mutation("a SEAL as proof", "segment_scan.py", "sealed = header.type_code == CONTROL_SEAL and start > 0", "sealed = False"),
+    Mutation("proved by the next barrier only", "segment_scan.py", "                scan.proved = len(offsets)\n            if payload is None or header", "                scan.proved = len(offsets) + 1\n            if payload is None or header"),
+    Mutation("lsn of a frame", "segment_scan.py", "header.lsn != scan.first_lsn + len(offsets) or ", ""),
+    Mutation("payload CRC", "frame.py", "crc32(payload) != header.payload_crc or", "False or"),
+    Mutation("header CRC", "frame.py", "or header.header_crc != crc32(data[offset + 4 : offset + HEADER_SIZE])", ""),
+    Mutation("padding", "frame.py", " or any(data[end : offset + frame_size(header.payload_length)])", ""),
+    Mutation("epoch", "frame.py", "        header.epoch != epoch\n        or ", "        "),
+    Mutation("whole-segment checksum", "segment_scan.py", "if crc32(data[:start]) != seal.checksum:", "if False:"),
+    Mutation("whole-segment checksum of columns", "columns.py", "if computed != seal.checksum:", "if False:"),
+    Mutation("one fail-over only", "segment_chain.py", "if self.failed_over is not None:", "if False:"),
+    Mutation("no intent on a full disk", "segment_chain.py", "        if self.space_low:\n", "        if False:\n"),
+    Mutation("sync of a small file", "env.py", "        write_fully(env, fd, data)\n        env.fdatasync(fd)\n", "        write_fully(env, fd, data)\n"),
+    Mutation("folder sync of a replaced file", "env.py", "    env.rename(temporary, path)\n    env.fsync_dir(folder)\n", "    env.rename(temporary, path)\n"),
+    Mutation("folder sync of a created file", "env.py", "        env.unlink(temporary)\n    env.fsync_dir(folder)\n", "        env.unlink(temporary)\n"),
+    Mutation("folder sync of a new folder", "env.py", '        env.fsync_dir(folder.rpartition("/")[0] or "/")\n', ""),
+    Mutation("hash of a blob on reading", "blob_store.py", "if sha256_of(data).hexdigest() != sha256:", "if False:"),
+    Mutation("bytes of a blob that is there", "blob_store.py", "return read_file(self._env, path) == data", "return bool(self._env.stat(path))"),
+    Mutation("folder sync of a blob that was there", "blob_store.py", '                self._env.fsync_dir(path.rpartition("/")[0])\n', ""),
+    Mutation("lock of a writer", "root.py", "if not self.env.flock(lock, exclusive=True):", "if False:"),
+]  # fmt: skip
+
+
+def run(mutation: Mutation, jobs: Path) -> tuple[bool, str]:
+    """Return whether a test failed with the mutation in place, and the last line of what pytest said."""
+    with tempfile.TemporaryDirectory(dir=jobs) as name:
+        copy = Path(name)
+        (copy / "names" / "trajlake").mkdir(parents=True)
+        for package in PACKAGES:
+            shutil.copytree(PROJECT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+            (copy / "names" / "trajlake" / package).symlink_to(copy / package)
+        for other in ("tests", "pyproject.toml"):
+            (copy / other).symlink_to(PROJECT / other)
+        source = copy / "runtime" / mutation.file
+        text = source.read_text()
+        if mutation.before not in text:
+            return False, f"{mutation.file} no longer holds the text that is to go: {mutation.before!r}"
+        source.write_text(text.replace(mutation.before, mutation.after, 1))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
+        environment = {**os.environ, "PYTHONPATH": str(copy / "names"), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return done.returncode == 1, (failed or done.stdout.splitlines() or [done.stderr])[-1][:150]
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as jobs:
+        for mutation in MUTATIONS:
+            if wanted and mutation.name not in wanted:
+                continue
+            caught, line = run(mutation, Path(jobs))
+            verdict = "caught" if caught else "equivalent" if mutation.equivalent else "SURVIVED"
+            survivors += verdict == "SURVIVED"
+            print(f"{verdict:10} | {mutation.name} | {line}", flush=True)
+    return survivors
+
+
+if __name__ == "__main__":
+    sys.exit(main())
