@@ -146,13 +146,9 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
         if name != "events":
             _follow(lake, name, run)
             step(f"{name} committed")
-    tables = {}
-    for name in SNAPSHOT_TABLES:
-        # A handle does not see its own commit: load again.
-        version = lake.handle(name).version()
-        log = lake.path(name, LOG)
-        sync_all([os.path.join(log, f"{version:020d}.json")], lake.url)
-        tables[name] = version
+    # A handle does not see its own commit: load again.
+    tables = {name: lake.handle(name).version() for name in SNAPSHOT_TABLES}
+    sync_all([lake.path(name, LOG, f"{version:020d}.json") for name, version in tables.items()], lake.url)
     step("logs synced")
     snapshot = Snapshot(
         snapshot=run.number,

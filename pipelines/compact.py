@@ -54,7 +54,9 @@ def compact(
     begun = time.monotonic()
     source = local_path(landing, "landing")
     list_segments(source)
-    opened = Lake.open(lake, create=not options.dry_run or not _exists(lake), partition_by=options.partition_by)
+    if options.dry_run:
+        return _dry_run(source, lake, options)
+    opened = Lake.open(lake, create=True, partition_by=options.partition_by)
     finished_other = False
     for attempt in range(options.attempts):
         finished_other |= finish_half_done(opened, lambda name: progress(name, 0, 0)) is not None
@@ -73,8 +75,23 @@ def compact(
     return report
 
 
-def _exists(lake: str) -> bool:
-    return os.path.isdir(os.path.join(local_path(lake, "lake"), STATE_DIRECTORY))
+def _dry_run(landing: str, lake: str, options: CompactOptions) -> RunReport:
+    """Say what a run would read, without touching landing or lake; a lake that is not there counts as empty."""
+    opened = Lake(local_path(lake, "lake"))
+    cursors = opened.newest().cursors if opened.snapshot_numbers() else {}
+    segments, strangers = list_segments(landing)
+    taking = take(segments, cursors, strangers, options.declare_lost)
+    report = _new_report(taking)
+    report.outcome, report.segments_taken = "dry_run", len(taking.segments)
+    return report
+
+
+def _new_report(taking: Taking) -> RunReport:
+    return RunReport(
+        segments_waiting=[(waiting.name, waiting.why) for waiting in taking.waiting],
+        strangers=taking.strangers,
+        bytes_read=sum(segment.size for segment in taking.segments),
+    )
 
 
 def _one_run(landing: str, lake: Lake, options: CompactOptions, progress: Progress) -> RunReport:
@@ -82,15 +99,8 @@ def _one_run(landing: str, lake: Lake, options: CompactOptions, progress: Progre
     segments, strangers = list_segments(landing)
     taking = take(segments, snapshot.cursors, strangers, options.declare_lost)
     plan = _plan(landing, lake, snapshot, taking, options)
-    report = RunReport(
-        snapshot=snapshot.number,
-        segments_waiting=[tuple(waiting) for waiting in taking.waiting],  # type: ignore[misc]
-        strangers=taking.strangers,
-        bytes_read=sum(segment.size for segment in plan.segments),
-    )
-    if options.dry_run:
-        report.outcome, report.segments_taken = "dry_run", len(plan.segments)
-        return report
+    report = _new_report(taking)
+    report.snapshot = snapshot.number
     make_directory(plan.staging)
     try:
         write_document(plan.path, plan)

@@ -151,6 +151,7 @@ def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
     for table in (*SNAPSHOT_TABLES.values(), *LEDGERS):
         mend_torn_commits(lake.path(table.name), -1)
         create_table(lake, table, partition_by)
+    sync_all([lake.path(name, "_delta_log", f"{0:020d}.json") for name in TABLES], lake.url)
     put_snapshot(
         lake.url,
         Snapshot(
@@ -165,7 +166,7 @@ def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
 
 
 def create_table(lake: Lake, table: Table, partition_by: tuple[str, ...]) -> None:
-    """Make one empty table (reader 1, writer 2) and make it durable; nothing happens where it exists."""
+    """Make one empty table (reader 1, writer 2), not yet synced; nothing happens where it exists."""
     directory = lake.path(table.name)
     if not DeltaTable.is_deltatable(directory):
         try:
@@ -180,7 +181,6 @@ def create_table(lake: Lake, table: Table, partition_by: tuple[str, ...]) -> Non
             if not DeltaTable.is_deltatable(directory):
                 raise
     os.chmod(directory, 0o700)
-    sync_all([os.path.join(directory, "_delta_log", f"{0:020d}.json")], lake.url)
 
 
 def now_text() -> str:

@@ -116,11 +116,15 @@ def read_rows(files: Iterable[DataFile], table: Table, among: pl.DataFrame | Non
         rows = scan.collect()
         if not len(rows):
             continue
-        present = [pl.lit(value).cast(wanted[name]).alias(name) for name, value in file.partition.items()]
+        present = [_literal(value, wanted[name]).alias(name) for name, value in file.partition.items()]
         rows = rows.with_columns(*present)
         absent = [pl.lit(None, kind).alias(name) for name, kind in wanted.items() if name not in rows.columns]
         parts.append(rows.with_columns(*absent).select(pl.col(n).cast(k) for n, k in wanted.items()))
     return pl.concat(parts, rechunk=False) if parts else pl.DataFrame(schema=wanted)
+
+
+def _literal(value: str, kind: pl.DataType) -> pl.Expr:
+    return pl.lit(dt.date.fromisoformat(value), kind) if kind == pl.Date else pl.lit(value).cast(kind)
 
 
 def may_hold(files: Iterable[DataFile], among: pl.DataFrame) -> list[DataFile]:

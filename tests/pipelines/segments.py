@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from trajlake.runtime.env import Env
 from trajlake.runtime.frame import CONTROL_TRAJECTORY, TrajectoryInfo, control_frame, place, prepare
@@ -13,7 +14,6 @@ from trajlake.runtime.segment_format import BLOCK_SIZE, IndexBuilder, SegmentHea
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import LeaseAcquired, MessageAdded, Payload, TaskEnded, TaskStarted
-from zlib import crc32
 
 START_US = 1_790_000_000_000_000
 
