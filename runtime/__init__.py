@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .agent.life import Outcome
     from .agent.settle import Waiting
     from .journal import Journal
-    from .replay_run import Report, Stubs, replay
+    from .replay_run import Report, replay
     from .tools import (
         NOT_EXECUTED,
         UNKNOWN,
@@ -56,7 +56,7 @@ _HOMES: Final[dict[str, str]] = {
          "Retry", "Tool", "ToolError"),
         "tools",
     ),
-    **dict.fromkeys(("Report", "Stubs", "replay"), "replay_run"),
+    **dict.fromkeys(("Report", "replay"), "replay_run"),
     "Journal": "journal",
     "Outcome": "agent.life",
     "Waiting": "agent.settle",
@@ -87,7 +87,6 @@ __all__ = [
     "Result",
     "ResumeRefused",
     "Retry",
-    "Stubs",
     "Tool",
     "ToolError",
     "UnknownTrajectory",

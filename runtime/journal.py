@@ -226,6 +226,18 @@ class Journal:
                 self._ports = self._make_ports()
             return self._ports
 
+    @property
+    def ports_for_reading(self) -> Ports:
+        """The parts a replay needs: blobs and clock. No writer is claimed and no lease store asked."""
+        if self._ports is not None:
+            return self._ports
+        env = self._env
+        log, leases = RootLog(self.root), FileLeaseStore(self.root.path, env=env)
+        return Ports(
+            env=env, log=log, blobs=self.root.blobs, leases=leases, keeper=LeaseKeeper(leases, env=env),
+            arbiter=FileArbiter(self.root.path, env=env), mail=self._mail, worker="", host="",
+        )  # fmt: skip
+
     def _make_ports(self) -> Ports:
         env = self._env
         leases = self._leases if self._leases is not None else FileLeaseStore(self.root.path, env=env)

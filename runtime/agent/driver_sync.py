@@ -17,7 +17,7 @@ from .handles import TrajectoryHandle, TurnHandle, call_given
 from .inputs import read_slowly
 from .enter import Order
 from .leave import abandon, ask_for_end, end_task
-from .life import Outcome, conclude, enter_loop, next_turn, prepare
+from .life import Outcome, conclude, prepare
 from .model_call import Reply, ToolCall, run_model
 from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
 from .session import Session
@@ -155,7 +155,7 @@ class Trajectory(TrajectoryHandle):
     def turns(self, max: int = 200) -> Iterator[Turn]:
         """Yield the turns from the open one on, until the end is asked for or `max` turns were begun."""
         s = self._s
-        number = enter_loop(s)
+        number = s.loop.enter(s)
         served = s.turn >= 0
         while number < max and s.ended is None:
             if s.owner_now() != s.owner:
@@ -163,7 +163,7 @@ class Trajectory(TrajectoryHandle):
             if not served:
                 if s.view.budget.frozen().allows({"turns": "1"}) is not None:
                     break
-                self._drive(next_turn(s, number))
+                self._drive(s.loop.next(s, number))
             yield Turn(self, s, number)
             served = False
             number += 1

@@ -213,7 +213,9 @@ class TrajectoryHandle:
     """The parts of `t` that are the same in plain code and under asyncio."""
 
     def __init__(self, s: Session, model: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
-        self._s, self._model, self._parameters = s, model, parameters
+        self._s, self._model = s, model
+        recorded = s.events[0].body.sampling
+        self._parameters = parameters if parameters is not None or recorded is None else s.value(recorded)
         self.context = Context(s)
         self.vars = Vars(s)
         self.goal = Goal(s)

@@ -22,7 +22,7 @@ from .enter import (
     refuse,
     take,
 )
-from .errors import Busy, Cancelled, Parked
+from .errors import Busy, Cancelled, Misuse, Parked
 from .leave import end_task, let_go
 from .mailroom import drain
 from .requests import Block, Steps
@@ -46,6 +46,7 @@ class Outcome:
 
 def prepare(s: Session, order: Order) -> Steps:
     """Take the trajectory in hand. Returns None when the agent is to be called, else the `Outcome` without it."""
+    s.loop = LiveLoop()
     known: Known = yield from look(s)
     check_order(s, known, order)
     if known.history.events:
@@ -173,28 +174,30 @@ def _reset(s: Session) -> None:
         s.go_live("prologue")
 
 
-def enter_loop(s: Session) -> int:
-    """`t.turns()` begins: apply all earlier turns, and serve the open one. Returns its number."""
-    if s.turn >= 0:
-        return s.turn
-    if s.open_turn < 0:
+class LiveLoop:
+    """`t.turns()` of a run."""
+
+    def enter(self, s: Session) -> int:
+        """Begin: apply all earlier turns, and serve the open one. Returns the number of the first turn."""
+        if s.turn >= 0:
+            raise Misuse("t.turns() can be gone through once: keep one loop over the turns")
+        if s.open_turn < 0:
+            s.check_served()
+            return 0
+        for event in _events_of(s, lambda turn: turn < s.open_turn):
+            if event.sequence_number > s.view.applied:
+                s.view.apply(event)
+        s.enter_turn(s.open_turn, _events_of(s, lambda turn: turn >= s.open_turn))
+        return s.open_turn
+
+    def next(self, s: Session, number: int) -> Steps:
+        """Begin a new turn: everything recorded of the last one must have been asked for; then the mail is read."""
         s.check_served()
-        return 0
-    for event in _events_of(s, lambda turn: turn < s.open_turn):
-        if event.sequence_number > s.view.applied:
-            s.view.apply(event)
-    s.enter_turn(s.open_turn, _events_of(s, lambda turn: turn >= s.open_turn))
-    return s.open_turn
-
-
-def next_turn(s: Session, number: int) -> Steps:
-    """Begin turn `number`, a new one: what was recorded of the last one must have been asked for; then the mail."""
-    s.check_served()
-    s.go_live(f"turn {number}")
-    s.enter_turn(number, [])
-    yield from drain(s, steer=True)
-    if s.cancelled():
-        raise s.unwind(Cancelled(f"trajectory {s.trajectory_id!r}: cancelled"))
+        s.go_live(f"turn {number}")
+        s.enter_turn(number, [])
+        yield from drain(s, steer=True)
+        if s.cancelled():
+            raise s.unwind(Cancelled(f"trajectory {s.trajectory_id!r}: cancelled"))
 
 
 def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:

@@ -79,7 +79,7 @@ def run_model(s: Session, ask: Ask) -> Steps:
     if built is None:
         yield from boundary(s, operation)
         return (yield from _call(s, ask, (yield from _build(s, ask, items)), 0))
-    if built.body.context_hash != _context_hash(s, ask, items):
+    if built.body.context_hash != _context_hash(s, _head(ask)[0] if s.compares_heads else built.body.head, items):
         raise Diverged(s.turn, operation, f"context {built.body.context_hash[:12]}", "another context")
     attempts = s.table.replies(built.sequence_number)
     s.serve([built, *attempts])
@@ -104,8 +104,7 @@ def _head(ask: Ask) -> tuple[ContextHead, dict[str, Any]]:
     return ContextHead(**head), stored
 
 
-def _context_hash(s: Session, ask: Ask, items: Sequence[Item]) -> str:
-    head, _ = _head(ask)
+def _context_hash(s: Session, head: ContextHead, items: Sequence[Item]) -> str:
     if items is s.view.context.items:
         return s.view.context.hash(head)
     return context_hash_of(head, [item.hash for item in items])
@@ -125,7 +124,7 @@ def _build(s: Session, ask: Ask, items: Sequence[Item]) -> Steps:
         base, before = s.view.context.built
         keep = _common(before, refs)
     payload = ContextBuilt(
-        context_hash=_context_hash(s, ask, items), purpose=ask.purpose, base=base if keep else None, keep=keep,
+        context_hash=_context_hash(s, head, items), purpose=ask.purpose, base=base if keep else None, keep=keep,
         append=refs[keep:], head=head, stored=stored,
     )  # fmt: skip
     return (yield from s.record(payload))

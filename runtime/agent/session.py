@@ -66,6 +66,8 @@ class Session:
         self.turn = -1
         self.open_turn = -1
         self.resumed = False
+        self.loop: Any = None
+        self.compares_heads = False
         self.live = False
         self.begun = False
         self.unwinding: Unwind | None = None

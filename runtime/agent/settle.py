@@ -40,6 +40,7 @@ class Waiting:
     tool: str
     question: str
     approval_id: str = ""
+    key: str = ""
     until: int | None = None
 
 
@@ -199,4 +200,4 @@ def question(s: Session, action: Action) -> Waiting:
         f"was {action.tool} ({action.action_id}, key {action.first_key[:12]}) executed? answer: "
         f"trajlake settle {s.trajectory_id} {action.action_id} --executed|--not-executed --because TEXT"
     )
-    return Waiting("doubt", action.action_id, action.tool, text)
+    return Waiting("doubt", action.action_id, action.tool, text, key=action.first_key)
