@@ -11,7 +11,8 @@ from typing import Final
 from trajlake.schemas.errors import InvalidId
 from trajlake.schemas.ids import check_tenant
 
-from .env import Env, make_folder, read_file, write_atomically
+from .durable_folders import DurableFolders
+from .env import Env, read_file, write_atomically
 from .journal_errors import BlobMissing
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -27,6 +28,7 @@ class BlobStore:
     def __init__(self, env: Env, folder: str) -> None:
         self._env = env
         self._folder = folder
+        self._folders = DurableFolders(env, folder.rpartition("/")[0])
 
     def path(self, tenant: str, sha256: str) -> str:
         """Return where a blob stands or would stand. Raises `InvalidId` for what is no tenant or sha256."""
@@ -44,10 +46,11 @@ class BlobStore:
         with self.locked(exclusive=False):
             if self._is_whole(path, data):
                 self._env.touch(path)
-                # Whoever put it first may have died before its name was durable.
+                # Whoever put it first may have died before its name, or that of its folder, was durable.
+                self._folders.ensure(path.rpartition("/")[0])
                 self._env.fsync_dir(path.rpartition("/")[0])
                 return sha256
-            make_folder(self._env, path.rpartition("/")[0])
+            self._folders.ensure(path.rpartition("/")[0])
             write_atomically(self._env, path, data)
         return sha256
 
@@ -85,7 +88,7 @@ class BlobStore:
         try:
             fd = self._env.open(path, write=True, create=True)
         except FileNotFoundError:
-            make_folder(self._env, self._folder)
+            self._folders.ensure(self._folder)
             fd = self._env.open(path, write=True, create=True)
         try:
             self._env.flock(fd, exclusive=exclusive, wait=True)

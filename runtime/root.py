@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Final
@@ -11,6 +12,7 @@ import msgspec
 from trajlake.schemas.ids import check_tenant
 
 from .blob_store import BlobStore
+from .durable_folders import DurableFolders
 from .env import REAL_ENV, Env, create_atomically, make_folder, read_file, write_atomically
 from .journal_errors import JournalError, RootError, WriterLocked
 from .recovery import recover_writer
@@ -163,6 +165,10 @@ class Root:
         Raises `WriterLocked` while a live process holds it, `SegmentCorrupt` if it is damaged, or OSError.
         """
         folder = self.writer_folder(writer_id)
+        # Who made root or writer may have been killed before their names were durable.
+        DurableFolders(self.env, self.path).ensure(folder)
+        with contextlib.suppress(PermissionError):
+            self.env.fsync_dir(self.path.rpartition("/")[0] or "/")
         lock = self.env.open(f"{folder}/{LOCK_FILE}", write=True, create=True)
         try:
             if not self.env.flock(lock, exclusive=True):
@@ -179,9 +185,7 @@ class Root:
         return writer
 
     def _new_writer(self) -> str:
-        writer_id = self.env.random_bytes(16).hex()
-        make_folder(self.env, self.writer_folder(writer_id))
-        return writer_id
+        return self.env.random_bytes(16).hex()
 
 
 def _encode(facts: RootFacts) -> bytes:

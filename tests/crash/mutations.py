@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the table shows each change on one line
 """Takes out of the journal one sync, order or check at a time; a test must fail for each.
 
 `python -m tests.crash.mutations [name ...]` tries all (or the named) on a copy of the tree and prints a table.
@@ -84,6 +85,7 @@ MUTATIONS = [
     Mutation("hash of a blob on reading", "blob_store.py", "if sha256_of(data).hexdigest() != sha256:", "if False:"),
     Mutation("bytes of a blob that is there", "blob_store.py", "return read_file(self._env, path) == data", "return bool(self._env.stat(path))"),
     Mutation("folder sync of a blob that was there", "blob_store.py", '                self._env.fsync_dir(path.rpartition("/")[0])\n', ""),
+    Mutation("names of a folder found", "durable_folders.py", "            self._env.fsync_dir(above or \"/\")\n", "            pass\n"),
     Mutation("lock of a writer", "root.py", "if not self.env.flock(lock, exclusive=True):", "if False:"),
 ]  # fmt: skip
 

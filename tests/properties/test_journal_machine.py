@@ -91,11 +91,11 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def drop_the_oldest_sealed_segment(self) -> None:
         first, *rest = list_segments(self.env, FOLDER) or [None]
-        if first is not None and rest and first.is_sealed and first.last_lsn is not None:
-            if first.last_lsn < self.acknowledged:
-                self.env.unlink(first.path)
-                self.env.fsync_dir(FOLDER)
-                self.dropped = first.last_lsn + 1
+        last_lsn = None if first is None else first.last_lsn
+        if first is not None and rest and last_lsn is not None and last_lsn < self.acknowledged:
+            self.env.unlink(first.path)
+            self.env.fsync_dir(FOLDER)
+            self.dropped = last_lsn + 1
 
     def reopen(self, env: FaultyEnv) -> None:
         env.faults.clear()

@@ -149,6 +149,25 @@ def test_a_damaged_writer_is_left_alone_and_another_is_claimed(
     assert "shorter than a segment header" in caplog.text
 
 
+def test_what_a_writer_acknowledged_survives_though_who_made_its_folders_died_before_syncing_them() -> None:
+    env = FaultyEnv()
+    for folder in ("/journal", "/journal/writers"):
+        env.mkdir(folder)
+    write_root_file_without_sync(env)
+    with Root.open("/journal", env).claim_writer() as writer:
+        writer.append([event_of("t", 0)], info_of("t")).wait()
+        image = env.crash_image(None)
+    assert len(list(iter_events(image, writer.folder))) == 1
+
+
+def write_root_file_without_sync(env: FaultyEnv) -> None:
+    other = FaultyEnv()
+    Root.open("/journal", other)
+    fd = env.open("/journal/root.json", write=True, create=True)
+    env.pwrite(fd, bytes(other.file("/journal/root.json").data), 0)
+    env.close(fd)
+
+
 def test_a_file_replaced_atomically_is_the_old_or_the_new_one_at_every_power_loss() -> None:
     env = FaultyEnv()
     Root.open("/journal", env)
