@@ -78,17 +78,23 @@ class PromptLog:
 
     def reply(self, said: Said, raw: str, *, at: int | None, place: str, **more: Any) -> int:
         """Add a model's reply to the context as it stands."""
-        if isinstance(said.text, str):
-            more.setdefault("text", record_tree(said.text))
         number = self.trajectory.reply(
             raw, said.wire, calls=said.calls, at=at, place=place, keep_wire=more.pop("keep_wire", True), **more
         )
         self._note(said.key, number, said.wire)
         return number
 
-    def cleared(self) -> None:
-        """The context was emptied by something else (a compaction)."""
-        self._shown.clear()
+    def note(self, said: Said, number: int) -> None:
+        """Take note of an item that the caller has added to the trajectory itself."""
+        self._note(said.key, number, said.wire)
+
+    def compacted(self, summary: str | None, keep: int, at: int | None, place: str, **more: Any) -> None:
+        """A summary took the place of what stands behind the first `keep` items of the context."""
+        number = self.trajectory.compacted(summary, keep=keep, at=at, place=place, **more)
+        del self._shown[keep:]
+        if summary is not None:
+            wire = {"role": "user", "content": summary}
+            self._note(Said("user", wire, summary).key, number, wire)
 
     def _note(self, key: str, number: int, wire: Any) -> None:
         self._shown.append((key, number))

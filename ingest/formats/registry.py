@@ -12,7 +12,10 @@ from .contract import IMPORTERS_GROUP, Importer
 
 BUILT_IN: Final = {
     "claude-code": "claude_code",
+    "mini-swe-agent": "mini_swe_agent",
     "openai-chat": "openai_chat",
+    "openhands": "openhands",
+    "swe-agent": "swe_agent",
     "kimi": "kimi",
     "pi": "pi",
     "tau-bench": "tau_bench",
