@@ -251,17 +251,34 @@ def test_a_person_settles_a_sent_action():
 
 
 @pytest.mark.parametrize(
-    ("events", "subject", "body", "reason"),
+    ("events", "subject", "reason"),
     [
-        ([REPLY], "1.0", {"verdict": "executed"}, "nothing was sent"),
-        ([REPLY], "9.0", {"verdict": "executed"}, "no action"),
-        ([REPLY, intent("1.0")], "1.0", {"verdict": "perhaps"}, "without a verdict"),
-        ([REPLY, intent("1.0")], "1.0", {"verdict": "not_executed", "output": 1}, "gives an output"),
-        ([REPLY, intent("1.0"), ToolResult(action_id="1.0", status="ok")], "1.0", {"verdict": "executed"}, "decided"),
+        ([REPLY], "1.0", "nothing was sent"),
+        ([REPLY], "9.0", "unknown action"),
+        ([REPLY, intent("1.0"), ToolResult(action_id="1.0", status="ok")], "1.0", "the action was decided"),
     ],
 )
-def test_a_settlement_of_what_is_not_open_becomes_nothing(events, subject, body, reason):
-    assert reason in dropped(event_of(item("settle", subject, **body), state_after(START, *events)))
+def test_a_settlement_of_what_is_not_open_is_kept_as_refused_for_auditors(events, subject, reason):
+    refused = event_of(item("settle", subject, verdict="executed", because="x"), state_after(START, *events))
+    assert isinstance(refused, LateResult)
+    assert (refused.decision, refused.action_id) == ("refused", subject)
+    assert f"settlement executed: {reason}" in refused.reason
+    state_after(START, *events, refused)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [({"verdict": "perhaps"}, "without a verdict"), ({"verdict": "not_executed", "output": 1}, "gives an output")],
+)
+def test_a_settlement_that_says_nothing_clear_becomes_nothing(body, reason):
+    assert reason in dropped(event_of(item("settle", "1.0", **body), state_after(START, REPLY, intent("1.0"))))
+
+
+def test_a_result_after_a_cancellation_settles_its_action_and_never_reaches_a_model():
+    events = [START, REPLY, intent("1.0"), CancelRequested()]
+    late = event_of(item("result", "1.0", output="paid"), state_after(*events))
+    assert (late.decision, late.output, late.reason) == ("refused", "paid", "the trajectory was cancelled")
+    assert state_after(*events, late).execution.actions["1.0"].outcome is not None
 
 
 def test_after_a_loss_was_accepted_an_authorized_call_without_intent_can_be_settled():
@@ -270,7 +287,7 @@ def test_after_a_loss_was_accepted_an_authorized_call_without_intent_can_be_sett
     allowed = Authorized(action_id="1.0", tool="pay", decision="allow", arguments_hash=H1)
     events = [START, REPLY, allowed]
     settle = item("settle", "1.0", verdict="not_executed", because="asked the bank")
-    assert "nothing was sent" in dropped(event_of(settle, state_after(*events)))
+    assert isinstance(event_of(settle, state_after(*events)), LateResult)
     lossy = state_after(*events, Resumed(last_sequence=2, log_complete=False, accept_loss=True))
     assert isinstance(event_of(settle, lossy), ToolSettled)
 
