@@ -79,9 +79,14 @@ def is_text_blocks(value: Any) -> bool:
     )  # fmt: skip
 
 
-def joined_text(value: list[dict[str, Any]]) -> str:
-    """Return the text of a list of text blocks."""
+def joined_text(value: Any) -> str:
+    """Return the text of a list of text blocks (one for which `is_text_blocks` holds)."""
     return "".join(part["text"] for part in value)
+
+
+def text_or_value(value: Any) -> Any:
+    """Return the text of a list of nothing but text blocks, any other value as it is."""
+    return joined_text(value) if is_text_blocks(value) else value
 
 
 def needs_wire(content: msgspec.Raw) -> bool:

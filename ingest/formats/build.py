@@ -1,7 +1,9 @@
 """Builds the events of one imported trajectory: numbers, turns, context, pairing. Importers feed it facts in order.
 
 Turns: a reply opens the next turn, from 0, so that a trajectory has as many turns as replies. Messages belong to
-the turn they end (before the first reply the prologue, -1), results to the turn of their reply. Pairing: a result goes to the oldest open call with its provider id (ids repeat in real files);
+the turn they end (before the first reply the prologue, -1), results to the turn of their reply.
+
+Pairing: a result goes to the oldest open call with its provider id (ids repeat in real files);
 without an id, to the oldest open call without one. Calls that nothing answers simply stay open.
 """
 
@@ -9,13 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from trajlake.schemas.canonical_json import exact_canonical, parse_arguments
 from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash
-from trajlake.schemas.errors import InvalidId, InvalidValue, SchemaError
+from trajlake.schemas.errors import InvalidValue, SchemaError
 from trajlake.schemas.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -38,17 +39,27 @@ from trajlake.schemas.events import (
 from trajlake.schemas.events.action import Cut, ResultStatus
 from trajlake.schemas.events.life import EndStatus
 from trajlake.schemas.events.model import MessageOrigin, ReplyStatus
-from trajlake.schemas.ids import action_id, check_trajectory_id
+from trajlake.schemas.ids import action_id
 from trajlake.schemas.keys import arguments_hash
 from trajlake.schemas.limits import INLINE_MAX
-from trajlake.schemas.value_tags import is_odd_text
-from trajlake.schemas.values import plain_text, to_tree, to_tree_lossy
+from trajlake.schemas.values import to_tree
 
-from .contract import BadSource, Item, Loss
+from .contract import Item, Loss
+from .facts import first_record_hash, label, record_tree, session_id, time_us
 
 TASK_CHARS_MAX: Final = 2_000
-LABEL_CHARS_MAX: Final = 1_000
-"""Longest text kept in a field that is a name or a reason; the source record itself is kept whole."""
+"""Longest text of a task that event 0 repeats; the message itself is kept whole."""
+
+__all__ = [
+    "Call",
+    "Proposed",
+    "Trajectory",
+    "first_record_hash",
+    "label",
+    "record_tree",
+    "session_id",
+    "time_us",
+]
 
 
 class Call(NamedTuple):
@@ -68,60 +79,6 @@ class Proposed(NamedTuple):
     provider_id: str
     turn: int
     arguments: str | None
-
-
-def time_us(value: Any) -> int | None:
-    """Return a source's time (ISO 8601 text, epoch seconds or milliseconds) as µs UTC; None if it is none."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1_000_000)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 4e12:
-        return round(value * 1_000) if value > 1e11 else round(value * 1_000_000)
-    return None
-
-
-def label(value: Any) -> str:
-    """Return a value of the source as a short plain text for a field that is a name: "" for null and absent."""
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else str(value)
-    text = text[:LABEL_CHARS_MAX]
-    return plain_text(text) if is_odd_text(text) else text
-
-
-def record_tree(value: Any) -> Any:
-    """Return the value tree of something the source holds; too deep or strange, a marker with its repr."""
-    if type(value) is str and not is_odd_text(value):
-        return value
-    try:
-        return to_tree(value)
-    except InvalidValue:
-        return to_tree_lossy(value)[0]
-
-
-def first_record_hash(record: bytes) -> str:
-    """Return the hash (hex) of a source's first record, which salts derive from."""
-    return sha256(record).hexdigest()
-
-
-def session_id(format_name: str, session: str, name: str, place: str) -> str:
-    """Return `<format>/<session>` as a trajectory id; raise `BadSource` for a session that is hostile or no id."""
-    what = None
-    if not session.strip():
-        what = "the session id is empty or blank"
-    elif session.startswith("/") or "\\" in session or any(part in ("..", ".") for part in session.split("/")):
-        what = f"the session id {ascii(session[:60])} looks like a path"
-    if what is None:
-        try:
-            return check_trajectory_id(f"{format_name}/{session}")
-        except InvalidId as error:
-            what = str(error)
-    raise BadSource(name, place, f"{what}; nothing was imported, give the session another id")
 
 
 class Trajectory:
@@ -363,31 +320,61 @@ class Trajectory:
         """Return the events that hold the context as it stands, in order."""
         return list(self._items)
 
-    def approval(
-        self, call: Proposed, granted: bool, *, approver: str, because: str = "", question: str = "",
-        at: int | None = None, place: str = "",
-    ) -> None:  # fmt: skip
-        """The source records that somebody was asked about a call, and the answer."""
+    def ask(
+        self, call: Proposed, *, approval_id: str = "", question: str = "", at: int | None = None, place: str = ""
+    ) -> tuple[str, str]:
+        """The source records that somebody was asked about a call. Returns the approval's id and the arguments hash."""
         try:
             arguments = arguments_hash(to_tree(parse_arguments(call.arguments or "{}")))
         except InvalidValue:
             arguments = arguments_hash(record_tree(call.arguments))
         self.approvals += 1
-        name, tool = f"{call.action}/{self.approvals}", label(call.tool)
-        asked = ApprovalRequested(
-            place=place, approval_id=name, action_id=call.action, tool=tool, arguments_hash=arguments,
+        name = approval_id or f"{call.action}/{self.approvals}"
+        payload = ApprovalRequested(
+            place=place,
+            approval_id=name,
+            action_id=call.action,
+            tool=label(call.tool),
+            arguments_hash=arguments,
             question=label(question),
-        )  # fmt: skip
+        )
+        self._add(payload, call.turn, at)
+        return name, arguments
+
+    def approval(
+        self,
+        call: Proposed,
+        granted: bool,
+        *,
+        approver: str,
+        because: str = "",
+        question: str = "",
+        at: int | None = None,
+        place: str = "",
+    ) -> None:
+        """The source records that somebody was asked about a call, and the answer."""
+        name, arguments = self.ask(call, question=question, at=at, place=place)
         answer = ApprovalResolved(
-            place=place, approval_id=name, action_id=call.action, decision="granted" if granted else "denied",
-            approver=label(approver), approver_known_by="source", arguments_hash=arguments, because=label(because),
-        )  # fmt: skip
+            place=place,
+            approval_id=name,
+            action_id=call.action,
+            decision="granted" if granted else "denied",
+            approver=label(approver),
+            approver_known_by="source",
+            arguments_hash=arguments,
+            because=label(because),
+        )
         decided = Authorized(
-            place=place, action_id=call.action, tool=tool, decision="allow" if granted else "deny",
-            arguments_hash=arguments, reason=label(because), approval=name,
-        )  # fmt: skip
-        for payload in (asked, answer, decided):
-            self._add(payload, call.turn, at)
+            place=place,
+            action_id=call.action,
+            tool=label(call.tool),
+            decision="allow" if granted else "deny",
+            arguments_hash=arguments,
+            reason=label(because),
+            approval=name,
+        )
+        self._add(answer, call.turn, at)
+        self._add(decided, call.turn, at)
 
     def add(self, payload: Payload, *, at: int | None = None, turn: int | None = None) -> int:
         """Any other event."""

@@ -10,7 +10,7 @@ import msgspec
 
 from trajlake.runtime.cli_errors import UserError
 
-from ..sources import Source
+from ..sources import HEAD_SIZE, Source
 from .contract import BadSource, Loss
 from .json_text import NotJson, raw_elements, value_of
 
@@ -50,11 +50,13 @@ def place_of(data: bytes, message: str) -> str:
     return f"line {found[1]} column {found[2]}" if found else f"byte {len(data)}"
 
 
-def is_lines(head: bytes) -> bool:
+def is_lines(source: Source) -> bool:
     """Return whether a source is JSON lines: its first line is a whole object (also when no line follows yet)."""
-    first = head.lstrip().partition(b"\n")[0]
+    first = source.head().lstrip().partition(b"\n")[0]
     if not first.startswith(b"{"):
         return False
+    if len(first) >= HEAD_SIZE - 64:
+        first = next((line.data for line in source.lines() if line.data.strip()), b"")
     try:
         value_of(first)
     except NotJson:
@@ -67,8 +69,7 @@ def read_records(source: Source, loss: Loss) -> Iterator[Document]:
 
     Of JSON lines a torn last line is reported, a corrupt one counted; a damaged document raises `BadSource`.
     """
-    head = source.head()
-    if is_lines(head):
+    if is_lines(source):
         yield from _read_lines(source, loss)
         return
     raw = read_document(source)

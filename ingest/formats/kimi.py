@@ -14,7 +14,7 @@ import msgspec
 from trajlake.schemas.events import Usage
 
 from ..sources import Source
-from .anthropic_parts import count, is_text_blocks, joined_text
+from .anthropic_parts import count, text_or_value
 from .build import Call, Trajectory, label, time_us
 from .contract import Item, Loss, ReadOptions
 from .json_text import raw_members, text_of
@@ -132,7 +132,7 @@ class _Reader(SessionLines):
         failed = body.get("isError") is True or body.get("is_error") is True
         self.trajectory.result(
             label(event.get("toolCallId")),
-            joined_text(output) if is_text_blocks(output) else output,
+            text_or_value(output),
             event,
             status="error" if failed else "ok",
             at=entry.at,
@@ -165,7 +165,7 @@ class _Reader(SessionLines):
         role = label(message.get("role")) or "user"
         content = message.get("content")
         if role == "user":
-            self.trajectory.set_task(joined_text(content) if is_text_blocks(content) else content)
+            self.trajectory.set_task(text_or_value(content))
         self.trajectory.message(role, message, at=entry.at, place=entry.place)
         self.loss.map(f"message/{role}")
 

@@ -10,7 +10,7 @@ import msgspec
 from trajlake.schemas.events import Usage
 
 from ..sources import Source
-from .anthropic_parts import count, is_text_blocks, joined_text, wire_of
+from .anthropic_parts import count, is_text_blocks, text_or_value, wire_of
 from .build import Call, Trajectory, label, time_us
 from .contract import BadSource, Item, Loss, ReadOptions
 from .documents import first_value
@@ -80,7 +80,7 @@ class _Reader(SessionLines):
         elif role == "toolResult":
             self._result(message, entry)
         else:
-            self.trajectory.set_task(_text(message.get("content")) if role == "user" else None)
+            self.trajectory.set_task(text_or_value(message.get("content")) if role == "user" else None)
             self.trajectory.message(role, message, at=entry.at, place=entry.place)
         self.loss.map(f"message/{role}" + ("/copied" if copied else ""))
         return True
@@ -111,10 +111,10 @@ class _Reader(SessionLines):
 
     def _result(self, message: dict[str, Any], entry: Entry) -> None:
         content = message.get("content")
-        plain = is_text_blocks(content) and len(content) == 1
+        plain = is_text_blocks(content) and len(content or ()) == 1
         self.trajectory.result(
             label(message.get("toolCallId")),
-            joined_text(content) if is_text_blocks(content) else content,
+            text_or_value(content),
             message,
             status="error" if message.get("isError") is True else "ok",
             at=entry.at,
@@ -162,10 +162,6 @@ def _usage(tree: Any) -> tuple[Usage | None, dict[str, str]]:
     paid = cost.get("total") if isinstance(cost, dict) else None
     usage = Usage(input_total=total, cached_read=read, cache_write=written, output=count(tree.get("output")))
     return usage, ({"usd": f"{paid:.12f}".rstrip("0").rstrip(".")} if isinstance(paid, (int, float)) and paid else {})
-
-
-def _text(content: Any) -> Any:
-    return joined_text(content) if is_text_blocks(content) else content
 
 
 class Pi:

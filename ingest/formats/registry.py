@@ -11,9 +11,11 @@ from trajlake.runtime.cli_errors import UserError
 from .contract import IMPORTERS_GROUP, Importer
 
 BUILT_IN: Final = {
+    "anthropic-messages": "anthropic_messages",
     "claude-code": "claude_code",
     "mini-swe-agent": "mini_swe_agent",
     "openai-chat": "openai_chat",
+    "openai-responses": "openai_responses",
     "openhands": "openhands",
     "swe-agent": "swe_agent",
     "kimi": "kimi",

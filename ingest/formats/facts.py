@@ -1,0 +1,71 @@
+"""Leaves of the importers: times, labels, value trees and ids out of what a source holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from trajlake.schemas.errors import InvalidId, InvalidValue
+from trajlake.schemas.ids import check_trajectory_id
+from trajlake.schemas.value_tags import is_odd_text
+from trajlake.schemas.values import plain_text, to_tree, to_tree_lossy
+
+from .contract import BadSource
+
+LABEL_CHARS_MAX: Final = 1_000
+"""Longest text kept in a field that is a name or a reason; the source record itself is kept whole."""
+
+
+def time_us(value: Any) -> int | None:
+    """Return a source's time (ISO 8601 text, epoch seconds or milliseconds) as µs UTC; None if it is none."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1_000_000)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 4e12:
+        return round(value * 1_000) if value > 1e11 else round(value * 1_000_000)
+    return None
+
+
+def label(value: Any) -> str:
+    """Return a value of the source as a short plain text for a field that is a name: "" for null and absent."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else str(value)
+    text = text[:LABEL_CHARS_MAX]
+    return plain_text(text) if is_odd_text(text) else text
+
+
+def record_tree(value: Any) -> Any:
+    """Return the value tree of something the source holds; too deep or strange, a marker with its repr."""
+    if type(value) is str and not is_odd_text(value):
+        return value
+    try:
+        return to_tree(value)
+    except InvalidValue:
+        return to_tree_lossy(value)[0]
+
+
+def first_record_hash(record: bytes) -> str:
+    """Return the hash (hex) of a source's first record, which salts derive from."""
+    return sha256(record).hexdigest()
+
+
+def session_id(format_name: str, session: str, name: str, place: str) -> str:
+    """Return `<format>/<session>` as a trajectory id; raise `BadSource` for a session that is hostile or no id."""
+    what = None
+    if not session.strip():
+        what = "the session id is empty or blank"
+    elif session.startswith("/") or "\\" in session or any(part in ("..", ".") for part in session.split("/")):
+        what = f"the session id {ascii(session[:60])} looks like a path"
+    if what is None:
+        try:
+            return check_trajectory_id(f"{format_name}/{session}")
+        except InvalidId as error:
+            what = str(error)
+    raise BadSource(name, place, f"{what}; nothing was imported, give the session another id")
