@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
+from tests.e2e.notebook import run_notebook
 
 TIMEOUT_S = 240
 """Twice what the README promises for the demo after set-up: this machine may be busy."""
@@ -83,3 +84,8 @@ def test_the_demo_may_be_run_again_but_not_over_a_folder_that_is_no_demo(
     done = Command(tmp_path)("demo", "--dir", "mine")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_first_notebook_runs_over_the_demos_lake(told: tuple[Path, str], project: Path) -> None:
+    folder, _ = told
+    run_notebook(project / "notebooks" / "01_tour_of_a_trajectory.py", folder / "trajlake-demo" / "lake")
