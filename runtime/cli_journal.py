@@ -96,7 +96,8 @@ def tail(
     next_lsn: dict[str, int] = {}
     last: list[Event] = []
     for writer in opened.writers():
-        events = list(_events(opened, writer, 0, trajectory_id, tenant, next_lsn))
+        start = 0 if trajectory_id or tenant else _near_the_end(opened, writer, lines)
+        events = list(_events(opened, writer, start, trajectory_id, tenant, next_lsn))
         last = sorted([*last, *events[-lines:]], key=lambda event: event.recorded_at)[-lines:] if lines else []
     _print_events(last, as_json)
     while follow:
@@ -111,6 +112,15 @@ def dump(root: ROOT = None, journal: JOURNAL = None, trajectory_id: ONE_ID = Non
     opened = open_root(settings_of(journal, root=root).journal)
     for writer in opened.writers():
         _print_events(_events(opened, writer, 0, trajectory_id, tenant, {}), as_json=True)
+
+
+def _near_the_end(root: Root, writer: str, lines: int) -> int:
+    """An lsn from which at least `lines` events follow, if there are as many; whole segments before it are not read."""
+    from trajlake.runtime.reader import list_segments
+
+    firsts = [segment.first_lsn for segment in list_segments(root.env, root.writer_folder(writer))]
+    wanted = (firsts[-1] if firsts else 0) - lines
+    return max([first for first in firsts if first <= wanted], default=0)
 
 
 def _events(

@@ -150,7 +150,7 @@ def status_row(view: TrajectoryView, now_us: int) -> StatusRow:
         obligations=[_obligation(one) for one in _obligations(state)], mail=view.mail_count,
         held_back=len(view.history.held_back) if view.history else 0,
         conflicts=len(view.history.conflicts) if view.history else 0,
-        next=_next(view.trajectory_id, status, doubts, asked), trouble=view.trouble,
+        next=_next(view, status, doubts, asked), trouble=view.trouble,
     )  # fmt: skip
 
 
@@ -167,12 +167,15 @@ def _status(view: TrajectoryView, doubts: list[Action], asked: list[Approval], s
     return "waiting" if stages.get("waiting") and not doubts else "open"
 
 
-def _next(trajectory_id: str, status: str, doubts: list[Action], asked: list[Approval]) -> str:
+def _next(view: TrajectoryView, status: str, doubts: list[Action], asked: list[Approval]) -> str:
+    name = view.trajectory_id
+    if status == "open" or (view.mail_count and status in ("parked", "waiting")):
+        return f"trajlake resume {name}"
     if status == "parked" and asked:
-        return f"trajlake approve {trajectory_id} {asked[0].approval_id}   (or deny)"
+        return f"trajlake approve {name} {asked[0].approval_id}   (or deny)"
     if status == "parked":
-        return f"trajlake settle {trajectory_id} {doubts[0].action_id} --executed|--not-executed --because TEXT"
-    return f"trajlake resume {trajectory_id}" if status == "open" else ""
+        return f"trajlake settle {name} {doubts[0].action_id} --executed|--not-executed --because TEXT"
+    return ""
 
 
 def _open_questions(state: State) -> list[Approval]:

@@ -75,6 +75,11 @@ def test_waiting_mail_is_counted(scene, trajlake):
     assert rows(trajlake("status", "--json"))["left"]["mail"] == 1
 
 
+def test_once_a_person_has_answered_the_next_step_is_to_resume(scene, trajlake):
+    assert trajlake("settle", "doubtful", "1.0", "--executed", "--because", "bank").returncode == 0
+    assert rows(trajlake("status", "--json"))["doubtful"]["next"] == "trajlake resume doubtful"
+
+
 def test_no_root_there_is_one_line_and_exit_2(tmp_path, trajlake):
     done = trajlake("status", "--journal", "nowhere")
     assert done.returncode == 2
