@@ -57,8 +57,8 @@ def _(chosen, mo):
 @app.cell
 def _(chosen, connection):
     connection.sql(
-        "select turn, events, model_calls, tool_calls, tool_errors, input_tokens, output_tokens, ended_at - started_at "
-        "as took from turns where trajectory_id = ? order by turn",
+        "select turn, events, model_calls, tool_calls, tool_errors, input_tokens, output_tokens, "
+        "epoch_ms(ended_at) - epoch_ms(started_at) as took_ms from turns where trajectory_id = ? order by turn",
         params=[chosen],
     ).pl()
 
