@@ -34,8 +34,9 @@ class FileFacts(NamedTuple):
 class Env:
     """The real machine. Methods are safe to call from any thread.
 
-    `one_call_barrier=False` makes `pwrite_durably` a pwrite followed by fdatasync, for file systems
-    (or kernels) whose RWF_DSYNC is not trusted.
+    `one_call_barrier` tells whether one call is a write and its barrier (`pwrite_durably`); it is false where the
+    system has no RWF_DSYNC, or where it is switched off for a file system that is not trusted with it. Then a
+    barrier is `pwrite` followed by `fdatasync`.
     """
 
     def __init__(self, *, one_call_barrier: bool = True) -> None:
@@ -71,12 +72,10 @@ class Env:
         return os.pwrite(fd, data, offset)
 
     def pwrite_durably(self, fd: int, data: bytes, offset: int) -> int:
-        """Write at `offset`; on return the bytes counted are durable. Meant for blocks already written once."""
-        if self._dsync:
-            return os.pwritev(fd, (data,), offset, self._dsync)
-        count = os.pwrite(fd, data, offset)
-        self.fdatasync(fd)
-        return count
+        """Write at `offset`; on return the bytes counted are durable. Only where `one_call_barrier` is true, and
+        meant for blocks that were written and synced before.
+        """
+        return os.pwritev(fd, (data,), offset, self._dsync)
 
     def fdatasync(self, fd: int) -> None:
         """Make all bytes of the file, and its size, durable. A failure is final: never call it again in hope."""

@@ -157,7 +157,8 @@ class Flusher:
     def _write(self, batch: list[Append], taken_at: float) -> None:
         groups = [append.group for append in batch if append.group is not None]
         self._chain.write_batch(groups)
-        written_at = self._monotonic()
+        chain = self._chain
+        durable_at = self._monotonic()
         events = sum(len(group.frames) for group in groups)
         with self._lock:
             done = self._commit.finish()
@@ -167,7 +168,14 @@ class Flusher:
         wake(done)
         if room:
             wake([_carrier(room)])
-        self._stats.batch(events, written_at - taken_at, self._monotonic() - written_at)
+        self._stats.batch(
+            events,
+            queue_s=taken_at - batch[0].offered_at,
+            batch_s=chain.laid_out_at - taken_at,
+            write_s=chain.barrier_begun_at - chain.laid_out_at,
+            barrier_s=durable_at - chain.barrier_begun_at,
+            wake_s=self._monotonic() - durable_at,
+        )
 
     def _end(self, error: JournalError) -> None:
         with self._lock:

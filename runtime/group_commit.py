@@ -23,9 +23,10 @@ FAILED = 2
 class Append:
     """One append on its way to the disk. `state` changes once, under the driver's lock."""
 
-    __slots__ = ("error", "first_lsn", "group", "lazy", "state", "waiters")
+    __slots__ = ("error", "first_lsn", "group", "lazy", "offered_at", "state", "waiters")
 
     def __init__(self, group: Group, lazy: bool) -> None:
+        self.offered_at = 0.0
         self.group: Group | None = group
         self.lazy = lazy
         self.state = WAITING
@@ -75,6 +76,7 @@ class GroupCommit:
 
         A signal may interrupt this between any two lines, in the main thread: the append itself comes last.
         """
+        append.offered_at = now
         due = now + (self._lazy_delay if append.lazy else self._delay)
         wake = not self._waiting or due < self._deadline
         if wake:

@@ -138,14 +138,24 @@ class ActiveSegment:
         index.checksum = crc32(data, index.checksum)
         return data
 
-    def write_batch(self, groups: Iterable[Group]) -> int:
-        """Append a batch; on return it is durable. Returns its bytes. An OSError poisons the segment."""
-        data = self.lay_out(groups)
-        count = self._env.pwrite_durably(self._fd, data, self.offset)
+    def write(self, data: bytes) -> float:
+        """Append what `lay_out` returned; on return it is durable. An OSError poisons the segment.
+
+        Returns when (monotonic seconds) the barrier was begun: where it is a call of its own, after the write.
+        """
+        env = self._env
+        begun = env.monotonic()
+        if env.one_call_barrier:
+            count = env.pwrite_durably(self._fd, data, self.offset)
+        else:
+            count = env.pwrite(self._fd, data, self.offset)
         if count != len(data):
             raise OSError(f"{self.path}: short write: {count} of {len(data)} bytes at {self.offset}")
+        if not env.one_call_barrier:
+            begun = env.monotonic()
+            env.fdatasync(self._fd)
         self._settle(len(data))
-        return len(data)
+        return begun
 
     def rewind_failed(self) -> None:
         """Forget the batch whose write failed: the index is again that of the durable frames."""

@@ -38,6 +38,9 @@ class SegmentChain:
         self.failed_over: OSError | None = None
         self.space_low = False
         self.bytes_written = 0
+        self.segments_begun = 0
+        self.laid_out_at = 0.0
+        self.barrier_begun_at = 0.0
         self._spares = SpareKeeper(env, folder, threaded=threaded, on_space=self._note_space)
         self._spares.want(self._size)
 
@@ -54,6 +57,7 @@ class SegmentChain:
             self._write(groups)
         except OSError as error:
             self._fail_over(error, groups)
+            self.laid_out_at = self.barrier_begun_at = self._env.monotonic()
         self.next_lsn += sum(len(group.frames) for group in groups)
 
     def seal_due_at(self) -> float | None:
@@ -103,7 +107,10 @@ class SegmentChain:
             active = None
         if active is None:
             active = self._begin(groups, first_batch=False)
-        self.bytes_written += active.write_batch(groups)
+        data = active.lay_out(groups)
+        self.laid_out_at = self._env.monotonic()
+        self.barrier_begun_at = active.write(data)
+        self.bytes_written += len(data)
 
     def _seal_active(self) -> None:
         if self._active is not None:
@@ -125,6 +132,7 @@ class SegmentChain:
         self._active = ActiveSegment.begin(self._env, self._folder, header, spare, groups if first_batch else ())
         self._begun_at = self._env.monotonic()
         self._next_number += 1
+        self.segments_begun += 1
         self._size = min(self._size * 2, self._options.segment_size_max_bytes)
         self._spares.want(self._size)
         return self._active

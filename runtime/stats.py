@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from typing import Final, NamedTuple
 
 BOUNDS_S: Final = (
     25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6, 1.6e-3, 3.2e-3, 6.4e-3, 12.8e-3, 25.6e-3, 51.2e-3,
@@ -39,15 +39,73 @@ class Histogram:
 
 
 class Stats:
-    """What a writer measures about itself."""
+    """What a writer measures about itself, one sample a batch. Five stages of a commit, in seconds:
+
+    queue     from the append of the batch's oldest event until the batch is taken
+    batch     laying out its bytes, and rotating to another segment when one is full
+    write     handing them to the system; next to nothing where one call is write and barrier
+    barrier   until the disk says they are durable
+    wake      telling all who wait; what the callers' own threads then wait for the interpreter is not in it
+    """
 
     def __init__(self) -> None:
-        self.batch_events = Histogram(BOUNDS_EVENTS)
-        self.barrier_s = Histogram(BOUNDS_S)
-        self.wake_s = Histogram(BOUNDS_S)
+        self.events_per_batch = Histogram(BOUNDS_EVENTS)
+        self.stages = {name: Histogram(BOUNDS_S) for name in ("queue", "batch", "write", "barrier", "wake")}
+        self._queue, self._batch, self._write, self._barrier, self._wake = self.stages.values()
 
-    def batch(self, events: int, barrier_s: float, wake_s: float) -> None:
-        """Note one batch: its events, the time from taking it to durable, the time to wake its callers."""
-        self.batch_events.add(events)
-        self.barrier_s.add(barrier_s)
-        self.wake_s.add(wake_s)
+    def batch(
+        self, events: int, *, queue_s: float, batch_s: float, write_s: float, barrier_s: float, wake_s: float
+    ) -> None:
+        """Note one batch."""
+        self.events_per_batch.add(events)
+        self._queue.add(queue_s)
+        self._batch.add(batch_s)
+        self._write.add(write_s)
+        self._barrier.add(barrier_s)
+        self._wake.add(wake_s)
+
+
+class WriterStats(NamedTuple):
+    """A writer's numbers at one moment; `lines` is their OpenMetrics text, whose names stay stable."""
+
+    writer_id: str
+    measured: Stats
+    durable_lsn: int
+    bytes_written: int
+    segments_begun: int
+    queue_full_count: int
+    failed_over: bool
+    space_low: bool
+
+    def lines(self) -> str:
+        label = f'writer="{self.writer_id}"'
+        out: list[str] = []
+        _gauge(out, "trajlake_journal_durable_lsn", label, self.durable_lsn)
+        _gauge(out, "trajlake_journal_failed_over", label, int(self.failed_over))
+        _gauge(out, "trajlake_journal_space_low", label, int(self.space_low))
+        _counter(out, "trajlake_journal_written_bytes", label, self.bytes_written)
+        _counter(out, "trajlake_journal_segments", label, self.segments_begun)
+        _counter(out, "trajlake_journal_queue_full", label, self.queue_full_count)
+        _histogram(out, "trajlake_journal_batch_events", [(label, self.measured.events_per_batch)])
+        stages = [(f'{label},stage="{name}"', histogram) for name, histogram in self.measured.stages.items()]
+        _histogram(out, "trajlake_journal_stage_seconds", stages)
+        return "\n".join([*out, "# EOF", ""])
+
+
+def _gauge(out: list[str], name: str, label: str, value: float) -> None:
+    out += [f"# TYPE {name} gauge", f"{name}{{{label}}} {value}"]
+
+
+def _counter(out: list[str], name: str, label: str, value: float) -> None:
+    out += [f"# TYPE {name} counter", f"{name}_total{{{label}}} {value}"]
+
+
+def _histogram(out: list[str], name: str, series: list[tuple[str, Histogram]]) -> None:
+    out.append(f"# TYPE {name} histogram")
+    for label, histogram in series:
+        running = 0
+        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+            running += count
+            limit = "+Inf" if bound == float("inf") else f"{bound:g}"
+            out.append(f'{name}_bucket{{{label},le="{limit}"}} {running}')
+        out += [f"{name}_sum{{{label}}} {histogram.sum:g}", f"{name}_count{{{label}}} {running}"]

@@ -18,7 +18,7 @@ from .group_commit import Append, GroupCommit
 from .journal_errors import EventRefused, JournalClosed
 from .segment import group_of
 from .segment_chain import SegmentChain
-from .stats import Stats
+from .stats import Stats, WriterStats
 from .ticket import Ticket
 from .writer_options import WriterOptions
 
@@ -36,7 +36,7 @@ class Writer:
     ) -> None:  # fmt: skip
         self.writer_id = writer_id
         self.folder = folder
-        self.stats = Stats()
+        self._measured = Stats()
         self.recovery_reports: list[str] = []
         self._on_close = on_close
         self._closed = False
@@ -45,7 +45,7 @@ class Writer:
             env, folder, bytes.fromhex(writer_id), next_number=next_number, next_lsn=next_lsn,
             previous_seal=previous_seal, options=options,
         )  # fmt: skip
-        self._flusher = Flusher(env, self._commit, self._chain, self.stats)
+        self._flusher = Flusher(env, self._commit, self._chain, self._measured)
         self._flusher.start(f"trajlake-flusher-{writer_id[:8]}")
         atexit.register(self.close)
         _disown_in_children(env, self)
@@ -64,6 +64,14 @@ class Writer:
     def queue_full_count(self) -> int:
         """How often a caller found the queue full and had to wait."""
         return self._commit.queue_full_count
+
+    def stats(self) -> WriterStats:
+        """Return the writer's numbers now. Cheap; any thread."""
+        chain = self._chain
+        return WriterStats(
+            self.writer_id, self._measured, self.durable_lsn, chain.bytes_written, chain.segments_begun,
+            self.queue_full_count, chain.failed_over is not None, chain.space_low,
+        )  # fmt: skip
 
     def append(self, events: Sequence[Event], info: TrajectoryInfo, *, lazy: bool = False) -> Ticket:
         """Queue events of one trajectory, in order and next to each other; returns at once.

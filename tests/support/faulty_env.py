@@ -146,6 +146,7 @@ class FaultyEnv(Env):
 
     def __init__(self, seed: int = 0, *, sync_works: bool = True, tree: Folder | None = None) -> None:
         super().__init__()
+        self.one_call_barrier = True
         self.seed = seed
         self.sync_works = sync_works
         self.faults: dict[int, Fault] = {}

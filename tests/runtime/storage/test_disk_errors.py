@@ -13,7 +13,7 @@ from tests.support.events import event_of, info_of
 from tests.support.faulty_env import Fault, FaultyEnv
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.journal_errors import JournalError, JournalFailed, JournalFull, SegmentCorrupt
-from trajlake.runtime.reader import iter_events, list_segments, load_seal
+from trajlake.runtime.reader import iter_events, list_segments, load_seal, read_segment, read_trajectory
 from trajlake.runtime.root import Root
 from trajlake.runtime.segment_format import seal_hash
 from trajlake.runtime.writer import Writer
@@ -138,6 +138,44 @@ def test_a_poisoned_segment_is_mended_at_the_next_open_and_not_shippable_before(
     assert [segment.is_sealed for segment in list_segments(env, FOLDER)] == [True, True]
     assert [(s.first_lsn, s.last_lsn) for s in list_segments(env, FOLDER)] == [(0, 2), (3, 4)]
     assert plain(after.events()) == plain([event_of("t", n) for n in range(5)])
+
+
+def test_frames_that_a_poisoned_segment_and_its_successor_both_hold_are_read_once() -> None:
+    held_twice = 0
+    for seed in range(12):
+        env = FaultyEnv(seed)
+        writer = BareWriter(env)
+        writer.write(event_of("t", 0))
+        env.faults[env.calls + 1] = Fault(errno.EIO)
+        writer.write(event_of("t", 1))
+        writer.write(event_of("t", 2))
+        poisoned, fresh = list_segments(env, FOLDER)
+        held_twice += read_segment(env, poisoned.path).last_lsn >= fresh.first_lsn
+        assert [event.lsn for event in iter_events(env, FOLDER)] == [0, 1, 2]
+        found, _ = read_trajectory(env, [(FOLDER, 0)], info_of("t").key)
+        assert [event.lsn for event in found] == [0, 1, 2]
+    assert held_twice, "no seed wrote the failed batch whole"
+
+
+def test_a_poisoned_segment_that_lost_acknowledged_frames_is_corrupt_and_not_touched() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    for n in range(3):
+        writer.write(event_of("t", n))
+    env.faults[env.calls + 1] = Fault(errno.EIO)
+    writer.write(event_of("t", 3))
+    poisoned, _ = list_segments(env, FOLDER)
+    offset = read_segment(env, poisoned.path).offsets[2]
+    data = env.file(poisoned.path).data
+    data[offset + 140] ^= 1
+    before = bytes(data)
+    with pytest.raises(SegmentCorrupt):
+        BareWriter(env)
+    assert bytes(data) == before
+    found = iter_events(env, FOLDER)
+    assert [next(found).lsn, next(found).lsn] == [0, 1]
+    with pytest.raises(SegmentCorrupt):
+        next(found)
 
 
 def test_the_header_after_a_fail_over_carries_the_hash_that_recovery_will_seal_with() -> None:
