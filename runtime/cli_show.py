@@ -73,7 +73,7 @@ def brief(event: Event, width: int = 120) -> str:
             text = f"{body.role}: {_content(body.wire)}"
         case "ModelReplied":
             calls = ", ".join(f"{call.tool}[{event.sequence_number}.{at}]" for at, call in enumerate(body.calls))
-            text = f"{body.status} {_plain(body.text) or ''} {calls}"
+            text = f"{body.status} {said(body)} {calls}"
         case "ToolIntent":
             text = f"{body.action_id} {body.tool} attempt {body.attempt} {body.effect} key {body.key[:12]}"
         case "ToolResult":
@@ -84,6 +84,18 @@ def brief(event: Event, width: int = 120) -> str:
             text = payload(event)
     text = one_line(text)
     return text if len(text) <= width else f"{text[: width - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def said(body: Any) -> str:
+    """Return the text of a reply: its own field, else what its body holds by its format."""
+    if body.text is not None or not isinstance(body.raw, str):
+        return _plain(body.text)
+    from trajlake.runtime.models import ModelError, read_response
+
+    try:
+        return read_response(body.format, body.raw.encode()).text
+    except (ModelError, ValueError):
+        return ""
 
 
 def _content(wire: Any) -> str:

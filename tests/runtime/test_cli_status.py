@@ -9,6 +9,7 @@ import pytest
 
 from tests.runtime.root_scene import INTENT, REPLY, InProcess, Scene, full_root
 from trajlake.runtime.cli_status import span
+from trajlake.schemas.events import ModelReplied
 
 
 @pytest.fixture
@@ -104,12 +105,22 @@ def test_show_tells_a_trajectory_turn_by_turn(scene, trajlake):
     assert done.returncode == 0, done.stderr
     assert "doubtful: parked" in done.stdout
     assert "turn 0" in done.stdout
-    assert "pay[1.0]" in done.stdout
+    assert "I will pay pay[1.0]" in done.stdout
     assert "1.0 pay attempt 1 external" in done.stdout
     only = json.loads(trajlake("show", "doubtful", "--turn", "-1", "--json").stdout)
     assert [event["type"] for event in only["events"]] == ["TaskStarted"]
     missing = trajlake("show", "nobody")
     assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
+
+
+def test_show_reads_the_text_of_a_reply_out_of_its_body(tmp_path, trajlake):
+    raw = '{"choices":[{"message":{"role":"assistant","content":"from the body"}}]}'
+    scene = Scene(tmp_path / "journal")
+    scene.write("a", ModelReplied(raw=raw, format="openai.chat/1"), ModelReplied(raw="{", format="openai.chat/1"))
+    scene.close()
+    done = trajlake("show", "a")
+    assert "kept from the body" in done.stdout
+    assert "  #2 ModelReplied kept" in done.stdout
 
 
 @pytest.mark.parametrize(
