@@ -1,0 +1,31 @@
+-- approval_resolutions: answers of people.
+-- grain: one row per ApprovalResolved
+-- inputs: events_part (a stretch of events), audited
+-- built: from each stretch of the events, in scope and live
+with fields as (
+    select
+        part.tenant,
+        part.trajectory_id,
+        part.started_on,
+        part.sequence_number,
+        part.turn,
+        part.fencing_token,
+        part.recorded_at,
+        part.event_type,
+        part.schema_version,
+        from_json(part.payload, '{"approval_id":"VARCHAR","action_id":"VARCHAR","decision":"VARCHAR","approver":"VARCHAR"}') as body
+    from events_part as part
+    inner join audited
+        on audited.tenant = part.tenant and audited.trajectory_id = part.trajectory_id and audited.is_live
+    where in_scope(part.tenant, part.started_on) and part.event_type = 'ApprovalResolved'
+)
+select
+    tenant,
+    trajectory_id,
+    started_on,
+    sequence_number,
+    body.approval_id as approval_id,
+    body.action_id as action_id,
+    body.decision as decision,
+    nullif(body.approver, '') as approver
+from fields

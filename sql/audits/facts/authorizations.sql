@@ -1,0 +1,32 @@
+-- authorizations: what the policy decided about an action.
+-- grain: one row per Authorized
+-- inputs: events_part (a stretch of events), audited
+-- built: from each stretch of the events, in scope and live
+with fields as (
+    select
+        part.tenant,
+        part.trajectory_id,
+        part.started_on,
+        part.sequence_number,
+        part.turn,
+        part.fencing_token,
+        part.recorded_at,
+        part.event_type,
+        part.schema_version,
+        from_json(part.payload, '{"action_id":"VARCHAR","tool":"VARCHAR","decision":"VARCHAR","arguments_hash":"VARCHAR","policy_version":"VARCHAR"}') as body
+    from events_part as part
+    inner join audited
+        on audited.tenant = part.tenant and audited.trajectory_id = part.trajectory_id and audited.is_live
+    where in_scope(part.tenant, part.started_on) and part.event_type = 'Authorized'
+)
+select
+    tenant,
+    trajectory_id,
+    started_on,
+    sequence_number,
+    body.action_id as action_id,
+    body.tool as tool,
+    body.decision as decision,
+    body.arguments_hash as arguments_hash,
+    coalesce(body.policy_version, '') as policy_version
+from fields

@@ -1,0 +1,29 @@
+-- roll_backs: what was given up: events after last_kept up to last_lost.
+-- grain: one row per RolledBack
+-- inputs: events_part (a stretch of events), audited
+-- built: from each stretch of the events, in scope and live
+with fields as (
+    select
+        part.tenant,
+        part.trajectory_id,
+        part.started_on,
+        part.sequence_number,
+        part.turn,
+        part.fencing_token,
+        part.recorded_at,
+        part.event_type,
+        part.schema_version,
+        from_json(part.payload, '{"to":"BIGINT","from":"BIGINT"}') as body
+    from events_part as part
+    inner join audited
+        on audited.tenant = part.tenant and audited.trajectory_id = part.trajectory_id and audited.is_live
+    where in_scope(part.tenant, part.started_on) and part.event_type = 'RolledBack'
+)
+select
+    tenant,
+    trajectory_id,
+    started_on,
+    sequence_number,
+    body."to" as last_kept,
+    body."from" as last_lost
+from fields
