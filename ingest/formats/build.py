@@ -405,6 +405,10 @@ class Trajectory:
         """Put an item that an earlier event holds behind the context again; `digest` is its item hash."""
         self._push(number, digest)
 
+    def recall_item(self, number: int) -> None:
+        """Put an item of this trajectory that an earlier event holds behind the context again."""
+        self._push(number, self._digests[number])
+
     def set_head(self, part: str, value: Any) -> None:
         """Note what stands before the items (`tools`, `system`, `parameters`); its bytes are stored once."""
         tree = record_tree(value)

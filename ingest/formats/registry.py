@@ -12,7 +12,9 @@ from .contract import IMPORTERS_GROUP, Importer
 
 BUILT_IN: Final = {
     "anthropic-messages": "anthropic_messages",
+    "atif": "atif",
     "claude-code": "claude_code",
+    "codex": "codex",
     "mini-swe-agent": "mini_swe_agent",
     "openai-chat": "openai_chat",
     "openai-responses": "openai_responses",

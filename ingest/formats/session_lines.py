@@ -35,6 +35,7 @@ class SessionLines:
         self.options = options
         self.loss = loss
         self.ready: list[Item] = []
+        self.first_value: dict[str, Any] = {}
         self._trajectory: Trajectory | None = None
         self._later: list[tuple[str, Callable[[], None]]] | None = None
 
@@ -154,6 +155,7 @@ class SessionLines:
         entry = Entry(value, line.data, self.time_of(value), place)
         if self._trajectory is None:
             self._trajectory = self.opening(entry)
+            self.first_value = value
         self.take(entry)
 
     def _keep_odd(self, kind: str, line: Line, place: str) -> None:
