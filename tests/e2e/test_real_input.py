@@ -121,13 +121,14 @@ def test_claude_code_usage_is_counted_once_per_reply(lake: duckdb.DuckDBPyConnec
             ):
                 once[message["id"]] = message["usage"]["output_tokens"]
     found = lake.sql("""
-        select response_id, model_calls.output_tokens from model_calls join trajectories using (tenant, trajectory_id)
+        select response_id, model_calls.output_tokens, trajectory_id from model_calls join trajectories using (tenant, trajectory_id)
         where source_format = 'claude-code' and response_id is not null
     """).fetchall()
-    counted = {key: tokens for key, tokens in found if key in once}
+    counted = {key: tokens for key, tokens, _ in found if key in once}
     assert len(once) > 5
     assert counted == once
-    assert all(times == 1 for key, times in Counter(key for key, _ in found).items() if key in once)
+    per_session = Counter((key, trajectory) for key, _, trajectory in found if key in once)
+    assert set(per_session.values()) == {1}
 
 
 def rows_hash(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
