@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from datetime import date
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -102,15 +103,15 @@ class TrajectoryInfo(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The JSON text of the TRAJECTORY control frame."""
         return msgspec.json.encode(self)
 
+    @cached_property
+    def frame_size(self) -> int:
+        """Bytes of the TRAJECTORY control frame in the file."""
+        return frame_size(len(self.payload))
 
-class PreparedFrame(NamedTuple):
-    """An event as its caller prepared it: all that does not depend on its place in the segment."""
 
-    tail: bytes
-    payload: bytes
-    payload_crc: int
-    size: int
-    """Bytes in the file: header, payload, padding."""
+PreparedFrame = tuple[bytes, bytes, int, int]
+"""An event as its caller prepared it, all that does not depend on its place in a segment: tail of the header,
+payload, payload CRC, bytes in the file. A plain tuple: this is made and taken apart for every event."""
 
 
 def frame_size(payload_length: int) -> int:
@@ -140,20 +141,26 @@ def prepare(event: Event, info: TrajectoryInfo) -> PreparedFrame:
         )  # fmt: skip
     except (struct.error, KeyError) as error:
         raise EventRefused(f"event {event.sequence_number} of {event.trajectory_id!r}: bad field: {error}") from None
-    return PreparedFrame(tail, payload, crc32(payload), frame_size(length))
+    return tail, payload, crc32(payload), HEADER_SIZE + length + (-length & 7)
 
 
-def place(tail: bytes, payload: bytes, payload_crc: int, epoch: int, lsn: int, batch_position: int) -> list[bytes]:
-    """Return the parts of a whole frame at its place in a segment, in order."""
-    length = len(payload)
-    rest = FRONT.pack(length, payload_crc, epoch, lsn, batch_position) + tail
-    return [U32.pack(crc32(rest)), rest, payload, PADDING[length & 7]]
+def lay_out(frames: Iterable[PreparedFrame], epoch: int, lsn: int, batch_position: int, parts: list[bytes]) -> None:
+    """Append whole frames to `parts`, the first at `lsn` and `batch_position`. This is the flusher's inner loop."""
+    front, crc_field, padding, add = FRONT.pack, U32.pack, PADDING, parts.extend
+    for tail, payload, payload_crc, _ in frames:
+        length = len(payload)
+        rest = front(length, payload_crc, epoch, lsn, batch_position) + tail
+        add((crc_field(crc32(rest)), rest, payload, padding[length & 7]))
+        lsn += 1
+        batch_position += 1
 
 
 def control_frame(code: int, payload: bytes, epoch: int, *, key: bytes = bytes(16), batch_position: int = 0) -> bytes:
     """Return a whole TRAJECTORY or SEAL frame: lsn -1, all fields of an event zero."""
     tail = TAIL.pack(code, 1, key, 0, 0, 0, 0, 0, bytes(SALT_SIZE), bytes(HASH_SIZE))
-    return b"".join(place(tail, payload, crc32(payload), epoch, CONTROL_LSN, batch_position))
+    parts: list[bytes] = []
+    lay_out(((tail, payload, crc32(payload), 0),), epoch, CONTROL_LSN, batch_position, parts)
+    return b"".join(parts)
 
 
 def header_at(data: bytes | memoryview, offset: int, epoch: int) -> FrameHeader | None:
@@ -220,5 +227,5 @@ def decode_info(payload: bytes, key: bytes, where: str) -> TrajectoryInfo:
 __all__ = [
     "ALIGNMENT", "CONTROL_LSN", "CONTROL_SEAL", "CONTROL_TRAJECTORY", "HEADER", "HEADER_FIELDS", "HEADER_SIZE",
     "FrameHeader", "PreparedFrame", "TrajectoryInfo", "control_frame", "decode_info", "frame_size", "header_at",
-    "payload_at", "place", "prepare", "to_event",
+    "lay_out", "payload_at", "prepare", "to_event",
 ]  # fmt: skip

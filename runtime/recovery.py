@@ -21,7 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from .env import Env, write_fully
-from .frame import PreparedFrame, frame_size, header_at, payload_at
+from .frame import frame_size, header_at, payload_at
 from .journal_errors import SegmentCorrupt
 from .reader import SegmentFile, list_segments, load_seal, read_segment
 from .segment import Group, group_of, write_sealed
@@ -128,7 +128,7 @@ def _groups_of(scan: SegmentScan, start: int) -> list[Group]:
         payload = payload_at(scan.data, offset, header)
         assert payload is not None
         tail = bytes(scan.data[offset + _TAIL_AT : offset + 128])
-        frame = PreparedFrame(tail, payload, header.payload_crc, frame_size(header.payload_length))
+        frame = (tail, payload, header.payload_crc, frame_size(header.payload_length))
         groups.append(group_of([frame], scan.infos[header.trajectory_key]))
     return groups
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from .env import Env, write_fully
-from .frame import CONTROL_TRAJECTORY, PreparedFrame, TrajectoryInfo, control_frame, frame_size, place
+from .frame import CONTROL_TRAJECTORY, PreparedFrame, TrajectoryInfo, control_frame, lay_out
 from .segment_format import BLOCK_SIZE, SUFFIX, TEMPORARY, IndexBuilder, SegmentHeader, encode_header, seal_hash
 
 ZEROS: Final = bytes(1 << 20)
@@ -25,7 +25,10 @@ class Group(NamedTuple):
 
 def group_of(frames: list[PreparedFrame], info: TrajectoryInfo) -> Group:
     """Return the group of prepared frames."""
-    return Group(frames, info, sum(frame.size for frame in frames) + frame_size(len(info.payload)))
+    size = info.frame_size
+    for frame in frames:
+        size += frame[3]
+    return Group(frames, info, size)
 
 
 def segment_path(folder: str, number: int) -> str:
@@ -127,13 +130,13 @@ class ActiveSegment:
                 control = control_frame(CONTROL_TRAJECTORY, info.payload, epoch, key=info.key, batch_position=position)
                 parts.append(control)
                 offset += len(control)
-            for tail, payload, payload_crc, size in frames:
-                parts += place(tail, payload, payload_crc, epoch, lsn, position)
+            lay_out(frames, epoch, lsn, position, parts)
+            for frame in frames:
                 index.offsets.append(offset)
                 index.ordinals.append(ordinal)
-                offset += size
-                lsn += 1
-                position += 1
+                offset += frame[3]
+            lsn += len(frames)
+            position += len(frames)
         data = b"".join(parts)
         index.checksum = crc32(data, index.checksum)
         return data

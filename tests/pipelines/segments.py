@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
-from trajlake.runtime.env import Env
-from trajlake.runtime.frame import CONTROL_TRAJECTORY, TrajectoryInfo, control_frame, place, prepare
-from trajlake.runtime.segment_format import BLOCK_SIZE, IndexBuilder, SegmentHeader, encode_header
+from trajlake.runtime.env import REAL_ENV
+from trajlake.runtime.frame import TrajectoryInfo, prepare
+from trajlake.runtime.segment import group_of, segment_path, write_sealed
+from trajlake.runtime.segment_format import SegmentHeader
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import LeaseAcquired, MessageAdded, Payload, TaskEnded, TaskStarted
@@ -25,37 +26,15 @@ class Landed(NamedTuple):
     info: TrajectoryInfo
 
 
-def segment_bytes(writer: bytes, first_lsn: int, landed: Sequence[Landed], number: int = 0) -> bytes:
-    """Return the bytes of a sealed segment that holds `landed`, lsns from `first_lsn` on."""
-    header = SegmentHeader(writer, number, first_lsn, 7, 1 << 26, 0, bytes(16), START_US, 0, bytes(32), 1)
-    block = encode_header(header)
-    index = IndexBuilder(first_lsn, crc32(block))
-    parts: list[bytes] = []
-    offset = BLOCK_SIZE
-    for lsn, (event, info) in enumerate(landed, first_lsn):
-        ordinal = index.known.get(info.key)
-        if ordinal is None:
-            ordinal = index.known[info.key] = len(index.known)
-            index.info_offsets.append(offset)
-            control = control_frame(CONTROL_TRAJECTORY, info.payload, header.epoch, key=info.key)
-            parts.append(control)
-            offset += len(control)
-        frame = prepare(event, info)
-        parts += place(frame.tail, frame.payload, frame.payload_crc, header.epoch, lsn, 0)
-        index.offsets.append(offset)
-        index.ordinals.append(ordinal)
-        offset += frame.size
-    body = b"".join(parts)
-    index.checksum = crc32(body, index.checksum)
-    return block + body + index.seal_frame(header.epoch, offset)
-
-
 def land(landing: Path, writer: bytes, first_lsn: int, landed: Sequence[Landed]) -> Path:
-    """Put a sealed segment where a shipper would, and return its path."""
+    """Put a sealed segment, lsns from `first_lsn` on, where a shipper would, and return its path."""
     folder = landing / "writers" / writer.hex()
     folder.mkdir(parents=True, exist_ok=True)
+    header = SegmentHeader(writer, 0, first_lsn, 7, 1 << 26, 0, bytes(16), START_US, 0, bytes(32), 1)
+    groups = [group_of([prepare(event, info)], info) for event, info in landed]
+    write_sealed(REAL_ENV, str(folder), header, groups)
     path = folder / f"{first_lsn:020d}-{first_lsn + len(landed) - 1:020d}.seg"
-    path.write_bytes(segment_bytes(writer, first_lsn, landed))
+    os.replace(segment_path(str(folder), 0), path)
     return path
 
 
@@ -138,6 +117,3 @@ def interleaved(stories: Iterable[Story], rng: random.Random) -> list[Landed]:
         if not queue:
             queues.remove(queue)
     return merged
-
-
-__all__ = ["Env", "Landed", "Story", "interleaved", "land", "segment_bytes"]

@@ -185,7 +185,7 @@ def test_an_event_type_of_a_newer_trajlake_is_named_when_it_is_read() -> None:
     writer = BareWriter(env)
     odd = group([event_of("t", 0)])
     frame = odd.frames[0]
-    newer = frame._replace(tail=(999).to_bytes(2, "little") + frame.tail[2:])
+    newer = ((999).to_bytes(2, "little") + frame[0][2:], *frame[1:])
     writer.chain.write_batch([odd._replace(frames=[newer])])
     with pytest.raises(UnknownVersion, match="event type 999 is newer"):
         writer.events()
