@@ -7,7 +7,8 @@
 -- needs: -
 -- inputs: intents, results, tenures, quarantine, audited
 -- owner: pipelines
--- canonical() moves what a stale writer wrote into quarantine: both places are read. A missing token is a finding.
+-- canonical() moves what a stale writer wrote into quarantine: both places are read. The first of
+-- them has the number of the opening that replaced its tenure. A missing token is a finding.
 with acts as (
     select tenant, trajectory_id, started_on, sequence_number, fencing_token, action_id, 'intent' as act
     from intents
@@ -48,7 +49,7 @@ from acts as act
 left join tenures as tenure
     on tenure.tenant = act.tenant
         and tenure.trajectory_id = act.trajectory_id
-        and tenure.sequence_number < act.sequence_number
+        and tenure.sequence_number <= act.sequence_number
 where in_scope(act.tenant, act.started_on)
 group by act.tenant, act.trajectory_id, act.sequence_number, act.fencing_token, act.action_id, act.act
 having coalesce(act.fencing_token < max(tenure.token), true)
