@@ -238,6 +238,13 @@ class Trajectory:
         waiting = self._open.get(provider_id)
         return waiting[0] if waiting else None
 
+    def close_call(self, call: Proposed) -> None:
+        """Close one open call that the caller has found among `open_calls`."""
+        waiting = self._open[call.provider_id]
+        waiting.remove(call)
+        if not waiting:
+            del self._open[call.provider_id]
+
     def open_calls(self) -> list[Proposed]:
         """Return the calls that nothing has answered yet, oldest first."""
         calls = [call for waiting in self._open.values() for call in waiting]

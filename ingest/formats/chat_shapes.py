@@ -45,7 +45,7 @@ class Said(NamedTuple):
     @property
     def key(self) -> str:
         """The message's identity: equal keys mean that the same was said, whatever the shape."""
-        calls = [[call.provider_id, call.tool, _canonical(call.arguments)] for call in self.calls]
+        calls = [[call.provider_id, call.tool, canonical_arguments(call.arguments)] for call in self.calls]
         told = [self.role, self.ident, self.text or "", calls, self.call_id, self.output]
         return sha256(json.dumps(told, sort_keys=True, default=repr).encode()).hexdigest()
 
@@ -56,7 +56,7 @@ def said_all(raws: Iterable[msgspec.Raw]) -> list[Said]:
     joins = False
     for raw in raws:
         parts = _members(raw)
-        is_item = parts is not None and "role" not in parts and _string(parts, "type") in (CALL_PARTS | THOUGHT_PARTS)
+        is_item = parts is not None and _is_item(parts)
         for said in said_of(raw):
             if is_item and joins and found and said.role == found[-1].role == "assistant":
                 found[-1] = _joined(found[-1], said)
@@ -64,6 +64,11 @@ def said_all(raws: Iterable[msgspec.Raw]) -> list[Said]:
                 found.append(said)
         joins = bool(found) and found[-1].role == "assistant"
     return found
+
+
+def _is_item(parts: dict[str, msgspec.Raw]) -> bool:
+    kind = _string(parts, "type")
+    return kind == "message" or ("role" not in parts and kind in CALL_PARTS | THOUGHT_PARTS)
 
 
 def said_of(raw: msgspec.Raw) -> list[Said]:
@@ -213,7 +218,8 @@ def _joined(one: Said, other: Said) -> Said:
     return joined._replace(ident=one.ident)
 
 
-def _canonical(arguments: str | None) -> str:
+def canonical_arguments(arguments: str | None) -> str:
+    """Return arguments in one spelling, to compare those of two shapes; text that is no JSON as it is."""
     if arguments is None:
         return ""
     try:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from trajlake.schemas.context import item_hash
 from trajlake.schemas.events.action import ResultStatus
 
-from .build import Trajectory, record_tree
+from .build import Proposed, Trajectory, record_tree
 from .chat_shapes import Said
 
 
@@ -61,9 +61,12 @@ class PromptLog:
         number = self.trajectory.message(said.role or "user", said.wire, at=at, place=place)
         self._note(key, number, said.wire)
 
-    def answer(self, said: Said, at: int | None, place: str, **more: Any) -> bool:
-        """Add a tool's answer as the result of the call it names; False if no open call has that id."""
-        call = self.trajectory.take_call(said.call_id)
+    def answer(self, said: Said, at: int | None, place: str, *, call: Proposed | None = None, **more: Any) -> bool:
+        """Add a tool's answer as the result of `call`, else of the call it names; False if no open call has that id."""
+        if call is not None:
+            self.trajectory.close_call(call)
+        else:
+            call = self.trajectory.take_call(said.call_id)
         if call is None:
             return False
         status: ResultStatus = "error" if said.failed else "ok"

@@ -15,14 +15,17 @@ BUILT_IN: Final = {
     "atif": "atif",
     "claude-code": "claude_code",
     "codex": "codex",
+    "kimi": "kimi",
+    "langfuse": "langfuse",
     "mini-swe-agent": "mini_swe_agent",
     "openai-chat": "openai_chat",
     "openai-responses": "openai_responses",
     "openhands": "openhands",
-    "swe-agent": "swe_agent",
-    "kimi": "kimi",
+    "otlp": "otlp",
     "pi": "pi",
+    "swe-agent": "swe_agent",
     "tau-bench": "tau_bench",
+    "tau2-bench": "tau2_bench",
 }
 """Format name -> module of this package; only the one asked for is imported."""
 
