@@ -148,7 +148,7 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
             step(f"{name} committed")
     # A handle does not see its own commit: load again.
     tables = {name: lake.handle(name).version() for name in SNAPSHOT_TABLES}
-    sync_all([lake.path(name, LOG, f"{version:020d}.json") for name, version in tables.items()], lake.url)
+    sync_all(_new_commits(lake, lake.snapshot(run.number - 1), tables), lake.url)
     step("logs synced")
     snapshot = Snapshot(
         snapshot=run.number,
@@ -165,6 +165,15 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
     put_snapshot(lake.url, snapshot)
     step("snapshot put")
     return lake.snapshot(run.number)
+
+
+def _new_commits(lake: Lake, before: Snapshot, tables: dict[str, int]) -> list[str]:
+    """Return every commit file above snapshot `before`: those of the run, and of columns or tables added for it."""
+    return [
+        lake.path(name, LOG, f"{version:020d}.json")
+        for name, newest in tables.items()
+        for version in range(before.tables.get(name, -1) + 1, newest + 1)
+    ]
 
 
 def _follow(lake: Lake, name: str, run: RunFile) -> None:

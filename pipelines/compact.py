@@ -104,6 +104,7 @@ def _one_run(landing: str, lake: Lake, options: CompactOptions, progress: Progre
     make_directory(plan.staging)
     try:
         write_document(plan.path, plan)
+        progress("planned", 0, 0)
         reports, buckets = _stages(plan, options, progress)
         # From here on nothing may change under us: the handle that will commit is the one whose files we list.
         handle = head_handle(lake, snapshot)
