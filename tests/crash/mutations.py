@@ -22,6 +22,7 @@ TESTS = (
     "tests/crash/test_cut_segments.py",
     "tests/runtime/storage",
     "tests/golden/test_segments.py",
+    "tests/properties/test_segment_fuzz.py",
 )
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.support.bare_writer import FOLDER, BareWriter, plain
+from tests.support.bare_writer import FOLDER, BareWriter, group, plain
 from tests.support.events import event_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder, write_fully
@@ -145,6 +145,33 @@ def test_a_zeroed_range_in_the_middle_is_not_taken_for_the_end() -> None:
         scan = scan_segment(bytes(damaged))
         assert scan.end == "corrupt"
         assert scan.last_lsn < barriers[-2]
+
+
+def test_a_hole_in_the_last_barrier_is_torn_though_whole_frames_follow_it() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    events = [event_of("t", n, size=200) for n in range(8)]
+    writer.chain.write_batch([group(events[:2])])
+    writer.chain.write_batch([group(events[2:])])
+    data = bytes(env.file(PATH).data)
+    offsets = scan_segment(data).offsets
+    for lost in range(2, 7):
+        holed = data[: offsets[lost]] + bytes(offsets[lost + 1] - offsets[lost]) + data[offsets[lost + 1] :]
+        scan = scan_segment(holed)
+        assert scan.end == "torn"
+        assert scan.last_lsn == lost - 1
+        recovered = BareWriter(machine_with(holed))
+        assert plain(recovered.events()) == plain(events[:lost])
+
+
+def test_a_frame_that_was_spliced_out_is_missed_though_every_checksum_holds() -> None:
+    data, events, barriers = segment_of(16_384, sealed=False)
+    offsets = scan_segment(data).offsets
+    for gone in range(1, barriers[-2]):
+        spliced = data[: offsets[gone]] + data[offsets[gone + 1] :]
+        scan = scan_segment(spliced)
+        assert scan.end == "corrupt", f"lsn {gone}"
+        assert plain(list(scan.events())) == plain(events[:gone])
 
 
 def test_any_flip_in_the_frames_of_a_sealed_segment_is_called_corrupt() -> None:

@@ -10,8 +10,8 @@ What it models, per 512-byte sector and per folder:
 * a failed sync is as on Linux: the sectors count as clean, a later sync "succeeds" and does not save them.
 
 `crash_image(seed)` builds the machine after a power loss from the present moment, `process_death()` the one
-after a SIGKILL (nothing is lost but locks). `before` is called ahead of every call that changes the disk: the
-moments at which a test builds its images.
+after a SIGKILL (nothing is lost but locks). `before` is called ahead of every call that changes the disk, and in
+`pwrite_durably` between write and barrier: the moments at which a test builds its images.
 """
 
 from __future__ import annotations
@@ -224,6 +224,7 @@ class FaultyEnv(Env):
             except OSError:
                 file.doom()
                 raise
+            self.before("the barrier inside pwrite_durably", self._fd(fd)[1])
             if self.sync_works:
                 file.sync(range(offset // SECTOR, (offset + count + SECTOR - 1) // SECTOR))
             return count
