@@ -133,7 +133,7 @@ def _spans_of(record: Document) -> Iterator[_Span]:
         resource = value_of(inside["resource"]) if "resource" in inside else {}
         shared = attributes_of(resource.get("attributes")) if isinstance(resource, dict) else {}
         scopes = inside.get("scopeSpans", inside.get("scope_spans", inside.get("instrumentationLibrarySpans")))
-        for number, scope in enumerate(raw_elements(scopes) if scopes is not None else []):
+        for number, scope in enumerate((raw_elements(scopes) if scopes is not None else None) or []):
             spans = (raw_members(scope) or {}).get("spans")
             for at, raw in enumerate((raw_elements(spans) if spans is not None else None) or []):
                 value = value_of(raw)

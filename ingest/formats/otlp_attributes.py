@@ -45,6 +45,10 @@ TOOL_KEYS: Final = (
     "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "input.value", "input.mime_type", "output.value",
     "output.mime_type", "ai.toolCall.args", "ai.toolCall.result", "traceloop.entity.input", "traceloop.entity.output",
 )  # fmt: skip
+ARGUMENT_KEYS: Final = (
+    "gen_ai.tool.call.arguments", "ai.toolCall.args", "input.value", "tool.parameters", "traceloop.entity.input",
+)  # fmt: skip
+OUTPUT_KEYS: Final = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
 PARAMETERS: Final = (
     "temperature", "top_p", "top_k", "max_tokens", "seed", "frequency_penalty", "presence_penalty", "stop_sequences",
 )  # fmt: skip
@@ -154,10 +158,8 @@ def _model_step(step: Step, span: SpanFacts) -> Step:
 def _tool_step(step: Step, span: SpanFacts) -> Step:
     told = span.attributes
     name = _first(told, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name
-    arguments = next((told[key] for key in TOOL_KEYS[:1] + ("ai.toolCall.args", "input.value", "tool.parameters",
-                      "traceloop.entity.input") if key in told), None)  # fmt: skip
-    output = next((told[key] for key in ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value",
-                   "traceloop.entity.output") if key in told), None)  # fmt: skip
+    arguments = next((told[key] for key in ARGUMENT_KEYS if key in told), None)
+    output = next((told[key] for key in OUTPUT_KEYS if key in told), None)
     return step._replace(
         name=name,
         call_id=_first(told, "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id"),
@@ -322,11 +324,11 @@ def _with_operation_details(span: SpanFacts) -> dict[str, Any]:
 
 def _event_body(body: dict[str, Any]) -> dict[str, Any]:
     """The body of a message event; values that hold JSON are opened, content stays text."""
-    opened = {}
-    for key, value in body.items():
-        is_text = key in ("content", "role", "id", "name") or not isinstance(value, str)
-        opened[key] = value if is_text else (opened(value) if value[:1] in "[{" else value)
-    return opened
+    plain = ("content", "role", "id", "name")
+    return {
+        key: opened(value) if key not in plain and isinstance(value, str) and value[:1] in ("[", "{") else value
+        for key, value in body.items()
+    }
 
 
 def _system(told: Any) -> list[Said]:

@@ -123,7 +123,9 @@ class _Agent:
 
     def step(self, step: Step, delivered: dict[str, Said]) -> None:
         """Feed one step."""
-        if (step.kind == "model" and step.reply is not None and self._model(step)) or (step.kind == "tool" and self._tool(step, delivered)):
+        if (step.kind == "model" and step.reply is not None and self._model(step)) or (
+            step.kind == "tool" and self._tool(step, delivered)
+        ):
             pass
         else:
             self.trajectory.keep(step.label, step.raw, at=step.start, place=step.place)
