@@ -53,11 +53,7 @@ def show(
         if event.turn != at:
             at = event.turn
             print("prologue" if at < 0 else f"turn {at}")
-        print(
-            one_line(f"  #{event.sequence_number} {event.type}")
-            + " "
-            + (payload(event) if everything else brief(event))
-        )
+        print(f"  #{event.sequence_number} {event.type} {payload(event) if everything else brief(event)}".rstrip())
 
 
 def payload(event: Event) -> str:
