@@ -136,8 +136,8 @@ def step_of(raw: msgspec.Raw, place: str) -> Step | None:
     elif kind == "AGENT":
         step_kind = "agent"
     step = Step(
-        step_kind, label(_value(parts, "id")), label(_value(parts, "parentObservationId")), label(_value(parts, "name")),
-        start, end, place, text_of(raw), kind or "observation", error=error, ended=end is not None,
+        step_kind, label(_value(parts, "id")), label(_value(parts, "parentObservationId")),
+        label(_value(parts, "name")), start, end, place, text_of(raw), kind or "observation", error=error, ended=end is not None,
         failed=level_error,
     )  # fmt: skip
     if step_kind == "model":
@@ -221,7 +221,7 @@ def _prompt(text: str | None) -> tuple[list[Said], Any]:
     for raw in messages_in(text):
         content = (raw_members(raw) or {}).get("content")
         inner = raw_members(content) if content is not None else None
-        if inner is not None and "function" in inner and value_of(inner.get("type", content)) == "function":
+        if content is not None and inner is not None and "function" in inner and _value(inner, "type") == "function":
             tools.append(value_of(content))
         else:
             raws.append(raw)

@@ -123,17 +123,18 @@ class _Agent:
 
     def step(self, step: Step, delivered: dict[str, Said]) -> None:
         """Feed one step."""
-        if (step.kind == "model" and step.reply is not None and self._model(step)) or (
-            step.kind == "tool" and self._tool(step, delivered)
-        ):
-            pass
-        else:
+        if not self._mapped(step, delivered):
             self.trajectory.keep(step.label, step.raw, at=step.start, place=step.place)
             self.loss.keep(step.label)
             return
         self.loss.map(step.label)
         if step.details:
             self.trajectory.keep(f"{step.label} (details)", step.details, at=step.end, place=step.place)
+
+    def _mapped(self, step: Step, delivered: dict[str, Said]) -> bool:
+        if step.kind == "model":
+            return step.reply is not None and self._model(step)
+        return step.kind == "tool" and self._tool(step, delivered)
 
     def _model(self, step: Step) -> bool:
         """One model call. A reply id that was counted already (a wrapper's span repeats it) is kept raw."""
@@ -194,7 +195,7 @@ class _Agent:
             return self.trajectory.find_call(step.call_id)
         named = [call for call in self.trajectory.open_calls() if call.tool == step.name]
         same = [call for call in named if canonical_arguments(call.arguments) == canonical_arguments(step.arguments)]
-        return (same or named or [None])[0]
+        return next(iter(same or named), None)
 
 
 def _owners(steps: Sequence[Step]) -> dict[str, str]:
