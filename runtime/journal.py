@@ -11,10 +11,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
+
+from msgspec import UNSET
 
 from trajlake.schemas.events import ParentAction, ToolDeclaration
-from trajlake.schemas.ids import check_tenant, check_trajectory_id, trajectory_key
+from trajlake.schemas.ids import check_tenant, check_trajectory_id
 
 from .agent import driver_async, driver_sync
 from .agent.authorize import policy_version
@@ -28,7 +30,8 @@ from .file_arbiter import FileArbiter
 from .file_lease import FileLeaseStore
 from .file_mail import FileMailStore
 from .lease_keeper import LeaseKeeper
-from .mail import MailItem, MailKind
+from .mail import MailItem
+from .posting import Postman
 from .root import Root
 from .root_log import RootLog
 from .tools import Tool, ToolOptions, declared_schema_hash, make_tool
@@ -69,6 +72,12 @@ class Journal:
 
     # -- what is registered ----------------------------------------------------------------------------------------
 
+    @overload
+    def tool(self, function: Callable[..., Any]) -> Tool: ...
+
+    @overload
+    def tool(self, function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
+
     def tool(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Register a tool; a decorator, with or without options (see `ToolOptions`). Returns the `Tool`, callable.
 
@@ -90,7 +99,7 @@ class Journal:
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def run(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:
+    def run(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:  # noqa: A002
         """Start, resume or report the trajectory `id`, in this thread.
 
         An unknown id starts (`task` required); an open one resumes at its open turn; an ended one answers with its
@@ -105,7 +114,7 @@ class Journal:
         spawn = partial(self._spawn, session, self.run)
         return driver_sync.run(session, order, agent, lambda s, p: driver_sync.Trajectory(s, p, spawn, **more), perform)
 
-    async def arun(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:
+    async def arun(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:  # noqa: A002
         """The same for `async def` agents; the loop never blocks."""
         session, order, more = await asyncio.to_thread(self._start, agent, id, task, options)
         spawn = partial(self._spawn, session, self.arun)
@@ -114,9 +123,9 @@ class Journal:
         )
 
     def _start(
-        self, agent: Callable[..., Any], id: str, task: Any, options: Mapping[str, Any]
+        self, agent: Callable[..., Any], trajectory_id: str, task: Any, options: Mapping[str, Any]
     ) -> tuple[Session, Order, dict[str, Any]]:
-        check_trajectory_id(id)
+        check_trajectory_id(trajectory_id)
         known = {
             "model", "sampling", "prompt_version", "budget", "subjects", "principal", "workspace", "parent",
         }  # fmt: skip
@@ -141,7 +150,10 @@ class Journal:
             started=self._declared,
         )
         session = Session(
-            self.ports, Setup(tools=self.tools, policy=self.policy, resolvers=self.resolvers), self.tenant, id
+            self.ports,
+            Setup(tools=self.tools, policy=self.policy, resolvers=self.resolvers),
+            self.tenant,
+            trajectory_id,
         )
         return session, order, {"model": model, "parameters": options.get("sampling")}
 
@@ -160,61 +172,45 @@ class Journal:
                 "(or a policy with workspace = 'untracked')"
             )
 
-    def _spawn(self, parent: Session, run: Callable[..., Any], agent: Any, id: str, task: Any, options: Any) -> Any:
+    def _spawn(
+        self, parent: Session, run: Callable[..., Any], agent: Any, child_id: str, task: Any, options: Any
+    ) -> Any:
         named = ParentAction(tenant=parent.tenant, trajectory_id=parent.trajectory_id)
-        return run(agent, id, task=task, parent=named, **options)
+        return run(agent, child_id, task=task, parent=named, **options)
 
     # -- mail ------------------------------------------------------------------------------------------------------
 
-    def approve(self, id: str, approval: str, *, because: str = "", actor: str = "", actor_known_by: str = "") -> str:
-        """Grant an approval, by its id or its action's. Returns the id of the posted item."""
-        body = {"decision": "granted", "because": because}
-        return self._post(id, "approval", approval, body, actor, actor_known_by)
+    def postman(self, actor: str = "", known_by: str = "") -> Postman:
+        """Return who posts mail in the name of `actor` (default: the journal's principal)."""
+        return Postman(self._mail, self.tenant, actor=actor or self.principal or "", known_by=known_by, env=self._env)
 
-    def deny(self, id: str, approval: str, *, because: str = "", actor: str = "", actor_known_by: str = "") -> str:
+    def approve(self, trajectory_id: str, approval: str, because: str = "", *, actor: str = "") -> MailItem:
+        """Grant an approval, by its id or its action's. Like all mail it is durable on return, and read by a worker."""
+        return self.postman(actor).approve(trajectory_id, approval, because)
+
+    def deny(self, trajectory_id: str, approval: str, because: str = "", *, actor: str = "") -> MailItem:
         """Deny an approval."""
-        body = {"decision": "denied", "because": because}
-        return self._post(id, "approval", approval, body, actor, actor_known_by)
+        return self.postman(actor).deny(trajectory_id, approval, because)
 
-    def cancel(self, id: str, *, because: str = "", actor: str = "", actor_known_by: str = "") -> str:
+    def cancel(self, trajectory_id: str, because: str = "", *, actor: str = "") -> MailItem:
         """Ask a trajectory to stop at its next operation."""
-        return self._post(id, "cancel", "", {"because": because}, actor, actor_known_by)
+        return self.postman(actor).cancel(trajectory_id, because)
 
     def settle(
-        self, id: str, action: str, *, executed: bool, because: str, output: Any = ..., actor: str = "",
-        actor_known_by: str = "",
-    ) -> str:  # fmt: skip
+        self, trajectory_id: str, action: str, *, executed: bool, because: str, output: Any = UNSET, actor: str = ""
+    ) -> MailItem:
         """Say whether an effect in doubt happened, and its output if it is known."""
-        from trajlake.schemas.values import to_tree
-
-        body: dict[str, Any] = {"verdict": "executed" if executed else "not_executed", "because": because}
-        if output is not ...:
-            body["output"] = to_tree(output)
-        return self._post(id, "settle", action, body, actor, actor_known_by)
+        return self.postman(actor).settle(trajectory_id, action, executed=executed, because=because, output=output)
 
     def deliver(
-        self, id: str, action: str, result: Any = None, *, error: Any = None, actor: str = "", actor_known_by: str = ""
-    ) -> str:
-        """Hand in the result of a call that its own worker does not wait for."""
-        from trajlake.schemas.values import to_tree
+        self, trajectory_id: str, action: str, result: Any = None, *, error: str | None = None, actor: str = ""
+    ) -> MailItem:
+        """Hand in the result of a call that no worker waits for, by action id or the provider's."""
+        return self.postman(actor).deliver(trajectory_id, action, result, error=error)
 
-        body: dict[str, Any] = {"status": "ok", "output": to_tree(result)}
-        if error is not None:
-            body = {"status": "error", "error": to_tree(error)}
-        return self._post(id, "result", action, body, actor, actor_known_by)
-
-    def steer(self, id: str, text: str, *, actor: str = "", actor_known_by: str = "") -> str:
+    def steer(self, trajectory_id: str, text: str, *, actor: str = "") -> MailItem:
         """Add a user message where the next turn begins."""
-        return self._post(id, "steer", "", {"text": text}, actor, actor_known_by)
-
-    def _post(self, id: str, kind: MailKind, subject: str, body: dict[str, Any], actor: str, known_by: str) -> str:
-        check_trajectory_id(id)
-        item = MailItem(
-            id=self._env.random_bytes(16).hex(), tenant=self.tenant, trajectory_id=id, kind=kind, subject=subject,
-            body=body, actor=actor or self.principal or "", actor_known_by=known_by, posted_at=self._env.now_us(),
-        )  # fmt: skip
-        self._mail.post(item)
-        return item.id
+        return self.postman(actor).steer(trajectory_id, text)
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -248,10 +244,6 @@ class Journal:
             env=env, log=self._log, blobs=self.root.blobs, leases=leases, keeper=self._keeper,
             arbiter=FileArbiter(self.root.path, env=env), mail=self._mail, worker=worker, host=env.host(),
         )  # fmt: skip
-
-    def key_of(self, id: str) -> str:
-        """The trajectory key (hex) under which files of the root are named."""
-        return trajectory_key(self.tenant, id).hex()
 
     def close(self) -> None:
         """Write what is queued, seal, and free the writer directory. Runs at exit by itself; safe to call twice."""

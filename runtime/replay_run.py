@@ -1,4 +1,6 @@
-"""`replay`: the real harness runs, and everything it asks for is served from the record. Source: design/agent.md, *Replay*.
+"""`replay`: the real harness runs, and everything it asks for is served from the record.
+
+Source: design/agent.md, *Replay*.
 
 Nothing is sent, written or read from outside: no network, no disk, no lease. Warm: one pass through all turns. Cold:
 every turn is entered afresh, as after a crash before it, so a local variable carried from turn to turn shows.
@@ -55,8 +57,8 @@ class RecordedModel:
     def __init__(self, name: str, version: str, format_name: str) -> None:
         self.name, self.version, self.format = name, version, format_name
 
-    def request(self, context: Any, tools: Any) -> NoReturn:
-        raise AssertionError("a replay asked a model")
+    def request(self, *shown: Any) -> NoReturn:
+        raise AssertionError(f"a replay asked a model {len(shown)} things")
 
     send = request
 
@@ -211,9 +213,7 @@ def _no_spawn(*_: Any) -> NoReturn:
 
 def _compare_end(s: ReplaySession, value: Any) -> Report:
     """Compare how the harness ended with the recorded end; an open record ends wherever the harness does."""
-    status, result, reason = s.ended or (
-        ("failed", None, "no turns left") if s.exhausted else ("completed", value, "")
-    )
+    status, result, reason = s.ended or (("failed", None, "no turns left") if s.exhausted else ("completed", value, ""))
     if s.end is None or s.end.body.status == "cancelled":
         return Report(verdict="same")
     recorded: TaskEnded = s.end.body

@@ -212,7 +212,7 @@ def declared_schema_hash(tools: Mapping[str, Tool]) -> str:
 def _model_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], bool]:
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # an annotation that only a type checker can resolve: take the value as it is
+    except Exception:  # noqa: BLE001 - an annotation that only a type checker can resolve: take the value as it is
         hints = {}
     fields: list[Any] = []
     takes_call = False
@@ -230,7 +230,7 @@ def _model_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Str
 def _field_of(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
     try:
         msgspec.convert({}, msgspec.defstruct("Probe", [(parameter.name, hint, None)]))
-    except Exception:  # a type msgspec does not know (a user's class): passed through unchecked
+    except Exception:  # noqa: BLE001 - a type msgspec does not know (a user's class): passed through unchecked
         hint = Any
     if parameter.default is _MISSING:
         return (parameter.name, hint)

@@ -93,7 +93,7 @@ class Actions:
         if isinstance(body, ModelReplied):
             self._proposed(event.sequence_number, body)
         elif isinstance(body, Authorized):
-            self._authorized(event.sequence_number, body)
+            self._authorized(body)
         elif isinstance(body, ToolIntent):
             self._intended(event, body)
         elif isinstance(body, ToolResult | ToolSettled):
@@ -113,7 +113,7 @@ class Actions:
             self.by_id[action.action_id] = action
             self._place(action, call.tool, self._hash_call(call.tool, call, sequence_number))
 
-    def _authorized(self, sequence_number: int, body: Authorized) -> None:
+    def _authorized(self, body: Authorized) -> None:
         action = self._action(body.action_id, body.tool)
         action.decision = body.decision
         self._place(action, action.step or body.tool, body.arguments_hash)

@@ -1,4 +1,6 @@
-"""The context: the list of items a model is shown, each by the event that holds it. Source: design/events.md, *Context*.
+"""The context: the list of items a model is shown, each by the event that holds it.
+
+Source: design/events.md, *Context*.
 
 A message is added where it stands; a kept reply of purpose `act` is added, then the results of its calls in call
 order, whichever came first. A later result of the same action takes the earlier one's place.

@@ -193,7 +193,8 @@ def result_of_body(one: Dispatch, outcome: Outcome, done: Done, duration_ms: flo
     if outcome == "ok":
         tree, lossy = values.to_tree_lossy(done.value)
         return ToolResult(status="ok", output=tree, lossy=lossy, cost=_cost(one, done.value), **common)
-    assert outcome != "unknown" and done.error is not None
+    assert outcome != "unknown"
+    assert done.error is not None
     return ToolResult(status=outcome, error=error_words(done.error), **common)
 
 
@@ -211,7 +212,8 @@ def recorded_wanted(s: Session, intent: ToolIntent, tool: Tool) -> Wanted:
     """
     if intent.arguments is msgspec.UNSET:
         action = s.view.actions.by_id[intent.action_id]
-        assert action.proposal is not None and action.reply is not None
+        assert action.proposal is not None
+        assert action.reply is not None
         given = arguments_of_text(s.text_of(action.proposal, action.reply))
     else:
         given = s.value(intent.arguments)

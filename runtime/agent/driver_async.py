@@ -15,7 +15,7 @@ from .handles import TrajectoryHandle, TurnHandle, call_given
 from .inputs import read_slowly
 from .leave import abandon, ask_for_end, end_task
 from .life import Outcome, conclude, prepare
-from .model_call import Reply, ToolCall, run_model
+from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
 from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
 from .session import Session
 from .spawn import run_spawn
@@ -45,7 +45,7 @@ class Bodies:
         try:
             body = request.call() if request.is_async else _in_thread(request.call)
             value = await asyncio.wait_for(body, request.timeout_s)
-        except BaseException as error:  # noqa: BLE001 - told to the core, which decides what it means
+        except BaseException as error:
             self._ends.put_nowait(Done(request.tag, error=error))
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -122,8 +122,9 @@ class Turn(TurnHandle):
     _t: Trajectory
 
     async def model(
-        self, model: Any = None, tools: Sequence[Any] | None = None, *, messages: Sequence[Mapping[str, Any]] | None = None,
-        purpose: str = "act", on_delta: Callable[[str], None] | None = None, retry: Retry = Retry(3, 0.5),
+        self, model: Any = None, tools: Sequence[Any] | None = None, *,
+        messages: Sequence[Mapping[str, Any]] | None = None, purpose: str = "act",
+        on_delta: Callable[[str], None] | None = None, retry: Retry = MODEL_RETRY,
     ) -> Reply:  # fmt: skip
         """Ask the model. `on_delta` is provisional, and is called from the thread that sends."""
         reply: Reply = await self._t._drive(
@@ -178,7 +179,7 @@ class Trajectory(TrajectoryHandle):
         super().__init__(s, **more)
         self._perform, self._spawn = perform, spawn
 
-    async def turns(self, max: int = 200) -> AsyncIterator[Turn]:
+    async def turns(self, max: int = 200) -> AsyncIterator[Turn]:  # noqa: A002 - the public name
         """Yield the turns from the open one on, until the end is asked for or `max` turns were begun."""
         s = self._s
         number = s.loop.enter(s)
@@ -210,7 +211,10 @@ class Trajectory(TrajectoryHandle):
         return await drive(steps, self._perform)
 
 
-async def run(s: Session, order: Order, agent: Callable[..., Any], make: Callable[[Session, Perform], Trajectory], perform: Perform) -> Outcome:  # fmt: skip
+async def run(
+    s: Session, order: Order, agent: Callable[..., Any], make: Callable[[Session, Perform], Trajectory],
+    perform: Perform,
+) -> Outcome:  # fmt: skip
     """Run, resume or report one trajectory; see `Journal.arun`."""
     s.owner_now = asyncio.current_task
     s.owner = asyncio.current_task()

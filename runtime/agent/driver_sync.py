@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..tools import Result, Retry
+from .enter import Order
 from .errors import Misuse
 from .handles import TrajectoryHandle, TurnHandle, call_given
 from .inputs import read_slowly
-from .enter import Order
 from .leave import abandon, ask_for_end, end_task
 from .life import Outcome, conclude, prepare
-from .model_call import Reply, ToolCall, run_model
+from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
 from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
 from .session import Session
 from .spawn import run_spawn
@@ -109,8 +109,9 @@ class Turn(TurnHandle):
     _t: Trajectory
 
     def model(
-        self, model: Any = None, tools: Sequence[Any] | None = None, *, messages: Sequence[Mapping[str, Any]] | None = None,
-        purpose: str = "act", on_delta: Callable[[str], None] | None = None, retry: Retry = Retry(3, 0.5),
+        self, model: Any = None, tools: Sequence[Any] | None = None, *,
+        messages: Sequence[Mapping[str, Any]] | None = None, purpose: str = "act",
+        on_delta: Callable[[str], None] | None = None, retry: Retry = MODEL_RETRY,
     ) -> Reply:  # fmt: skip
         """Ask the model. What `on_delta` sees while a reply streams is provisional: not recorded, not durable.
 
@@ -141,7 +142,9 @@ class Turn(TurnHandle):
 
     def spawn(self, agent: Callable[..., Any], name: str, *, task: Any, **options: Any) -> Outcome:
         """Run another agent as a child trajectory of its own; return its outcome."""
-        child: Outcome = self._t._drive(run_spawn(self._s, name, lambda id: self._t._spawn(agent, id, task, options)))
+        child: Outcome = self._t._drive(
+            run_spawn(self._s, name, lambda child_id: self._t._spawn(agent, child_id, task, options))
+        )
         return child
 
 
@@ -152,7 +155,7 @@ class Trajectory(TrajectoryHandle):
         super().__init__(s, **more)
         self._perform, self._spawn = perform, spawn
 
-    def turns(self, max: int = 200) -> Iterator[Turn]:
+    def turns(self, max: int = 200) -> Iterator[Turn]:  # noqa: A002 - the public name
         """Yield the turns from the open one on, until the end is asked for or `max` turns were begun."""
         s = self._s
         number = s.loop.enter(s)
@@ -184,7 +187,10 @@ class Trajectory(TrajectoryHandle):
         return drive(steps, self._perform)
 
 
-def run(s: Session, order: Order, agent: Callable[..., Any], make: Callable[[Session, Perform], Trajectory], perform: Perform) -> Outcome:  # fmt: skip
+def run(
+    s: Session, order: Order, agent: Callable[..., Any], make: Callable[[Session, Perform], Trajectory],
+    perform: Perform,
+) -> Outcome:  # fmt: skip
     """Run, resume or report one trajectory; see `Journal.run`."""
     s.owner_now = threading.get_ident
     s.owner = threading.get_ident()

@@ -14,7 +14,8 @@ from typing import Any
 from trajlake.schemas import values
 from trajlake.schemas.canonical_json import exact_canonical
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import LeaseAcquired, Payload, ResumeRefused as Refusal, TaskEnded, TaskStarted
+from trajlake.schemas.events import LeaseAcquired, Payload, TaskEnded, TaskStarted
+from trajlake.schemas.events import ResumeRefused as Refusal
 from trajlake.schemas.history import History, canonical, given_up
 from trajlake.schemas.state.budget import normal
 from trajlake.schemas.versions import resumable
@@ -154,7 +155,7 @@ def begin(s: Session, known: Known, order: Order) -> Steps:
 
 
 def adopt_history(s: Session, known: Known) -> None:
-    """Take over the canonical events read: identity, mail seen, open turn, and a view of the whole log."""
+    """Take over the canonical events read: identity, open turn, and a view of the whole log."""
     left_out = given_up(known.history.events)
     started: TaskStarted = known.history.events[0].body
     day = datetime.fromtimestamp(known.history.events[0].recorded_at / 1e6, UTC).date().isoformat()
@@ -166,9 +167,6 @@ def adopt_history(s: Session, known: Known) -> None:
     s.resumed = True
     s.live = False
     for event in known.history.events:
-        mail = getattr(event.body, "mail", None)
-        if mail is not None:
-            s.mail_seen.add(mail.mail_id)
         s.adopt(event)
     s.given_up = left_out
     s.open_turn = s.turn = max(event.turn for event in s.events if event.sequence_number not in left_out)

@@ -97,9 +97,8 @@ class Goal:
         """Commit to a new goal; the one before stays in the log."""
         tree = values.to_tree(goal)
         before = self._s.view.goal_seq
-        at_once(
-            self._s, "GoalRevised", "", lambda: GoalRevised(goal=tree, source=source, because=because, replaces=before)
-        )
+        payload = GoalRevised(goal=tree, source=source, because=because, replaces=before)
+        at_once(self._s, "GoalRevised", "", lambda: payload)
 
 
 class Constraints:
@@ -112,7 +111,7 @@ class Constraints:
         self, constraint_id: str, text: str, *, source: str = "", tool: str | None = None,
         arguments: Mapping[str, str] | None = None, verdict: str = "deny",
     ) -> None:  # fmt: skip
-        """Accept a rule. `tool` (glob) and `arguments` (dotted path -> glob) say which calls it denies, or asks about."""
+        """Accept a rule. `tool` (glob), `arguments` (dotted path -> glob): which calls it denies, or asks about."""
         predicate = None
         if tool is not None or arguments:
             if verdict not in ("deny", "ask"):

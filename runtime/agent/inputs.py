@@ -1,4 +1,7 @@
-"""Operations that end at once: messages, inputs, variables, intent state, budget. Each is one event, served or recorded."""
+"""Operations that end at once: messages, inputs, variables, intent state, budget.
+
+Each is one event, served or recorded.
+"""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ from .mailroom import boundary
 from .requests import Done, Sleep, Steps
 from .session import Session
 
+MODEL_RETRY = Retry(3, 0.5)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -63,7 +65,7 @@ class Ask:
     messages: Sequence[Mapping[str, Any]] | None = None
     parameters: Mapping[str, Any] | None = None
     on_delta: Callable[[str], None] | None = None
-    retry: Retry = Retry(3, 0.5)
+    retry: Retry = MODEL_RETRY
 
 
 def run_model(s: Session, ask: Ask) -> Steps:

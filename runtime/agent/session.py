@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from trajlake.schemas import blobs, values
+from trajlake.schemas.blobs import PayloadT
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import InvalidValue
-from trajlake.schemas.blobs import PayloadT
 from trajlake.schemas.events import DriftDetected, Payload, ProposedCall
 from trajlake.schemas.ids import trajectory_key
 from trajlake.schemas.keys import arguments_hash
@@ -60,7 +60,6 @@ class Session:
         self.cancel_seen = False
         self.principal: str | None = None
         self.end: Event | None = None
-        self.mail_seen: set[str] = set()
         self.view = self.new_view()
         self.table = Table(())
         self.turn = -1
@@ -169,7 +168,7 @@ class Session:
             raise Busy(f"trajectory {self.trajectory_id!r}: {error}") from error
 
     def run_body(self, call: Callable[[], Any], timeout_s: float | None = None, *, of: Any = None) -> Steps:
-        """Run one user function beside the core and return its `Done`. `of`: the function it calls, if it is another."""
+        """Run one user function beside the core and return its `Done`. `of`: the function it calls, if another."""
         self.tags += 1
         yield Start(self.tags, call, timeout_s, inspect.iscoroutinefunction(of or call))
         done: Done = yield Next()

@@ -96,7 +96,8 @@ def settle(s: Session, action_id: str) -> Steps:
         return False
     options = tool.options
     doubt = Doubt(
-        honours_key=tool.honours_key or tool.effect == "read", has_probe=options.probe is not None, timeout_s=options.timeout_s,
+        honours_key=tool.honours_key or tool.effect == "read", has_probe=options.probe is not None,
+        timeout_s=options.timeout_s,
         settle_after_s=options.settle_after_s or 0.0, acquired_at_s=s.acquired_at_s,
         settle_attempts=options.settle_attempts, last_send_s=s.sends.get(action_id),
     )  # fmt: skip

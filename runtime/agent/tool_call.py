@@ -114,7 +114,8 @@ def _round(s: Session, entries: list[Entry], limit: int) -> Steps:
     outside = any(one.tool.effect in ("external", "local") for one in batch)
     doubts: list[str] = yield from run_batch(s, batch, limit)
     for action_id in doubts:
-        if not (yield from settle(s, action_id)):
+        settled = yield from settle(s, action_id)
+        if not settled:
             waits.append(question(s, s.view.actions.by_id[action_id]))
     waits += [_job(s, one) for one in batch if _is_waiting(s, one.wanted.action_id)]
     for wanted, verdict in asks:
@@ -137,7 +138,8 @@ def _prepare(
         return
     wanted = entry.wanted
     if wanted is None:
-        assert entry.call is not None and action is not None
+        assert entry.call is not None
+        assert action is not None
         try:
             wanted = _wanted_of(s, entry.call, action)
         except (InvalidArguments, InvalidValue) as error:

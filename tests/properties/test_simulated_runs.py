@@ -47,7 +47,10 @@ class Run:
         session = Session(self.ports, Setup(tools=tools, policy=SometimesNo()), "default", ID)
         model = model_for(self.agent_seed)
         order = Order(
-            task={"text": "work"}, model="sim", model_version="1", started=lambda: {"policy_version": SometimesNo.version}
+            task={"text": "work"},
+            model="sim",
+            model_version="1",
+            started=lambda: {"policy_version": SometimesNo.version},
         )
         self.seen.loose = {}
         try:
@@ -80,7 +83,8 @@ class Run:
     def history(self) -> list[Event]:
         found, _ = self.host.find()
         history = canonical(found)
-        assert not history.conflicts and not history.held_back
+        assert not history.conflicts
+        assert not history.held_back
         return history.events
 
 
@@ -167,7 +171,9 @@ def check_context(events: list[Event]) -> None:
             built[event.sequence_number] = [*base, *body.append]
             if body.purpose != "act":
                 asides.add(event.sequence_number)
-            assert [_place(events, ref) for ref in built[event.sequence_number]] == [_place(events, ref) for ref in items]
+            assert [_place(events, ref) for ref in built[event.sequence_number]] == [
+                _place(events, ref) for ref in items
+            ]
         elif event.type == "ModelReplied" and body.status == "kept" and body.context not in asides:
             items.append(event.sequence_number)
         elif event.type in ("ToolResult", "ToolSettled"):
