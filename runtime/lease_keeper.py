@@ -64,7 +64,7 @@ class HeldLease:
 
         Call it after the intent is durable at its level. With `timeout_s` 0 it is the check that deleting mail and
         returning a reply, result or outcome need after their barrier. An answer that is less than 1 s old and reaches
-        far enough serves again.
+        far enough serves again: nobody can take a lease over before it runs out while its writer lives.
         """
         for _ in range(_TRIES):
             self._check_alive()
