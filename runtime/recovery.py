@@ -21,7 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from .env import Env, write_fully
-from .frame import frame_size, header_at, payload_at
+from .frame import frame_size, payload_at
 from .journal_errors import SegmentCorrupt
 from .reader import SegmentFile, list_segments, load_seal, read_segment
 from .segment import Group, group_of, write_sealed
@@ -94,7 +94,9 @@ def _end_at(env: Env, folder: str, segment: SegmentFile, stop_lsn: int, reports:
             path=scan.path, offset=scan.end_offset, lsn=scan.last_lsn + 1,
         )  # fmt: skip
     reports.append(f"{scan.path}: sealed behind lsn {scan.first_lsn + keep - 1}, where the next segment takes over")
-    return _seal_in_place(env, folder, scan, keep), scan.first_lsn + keep
+    seal = _seal_of(scan, keep)
+    _seal_in_place(env, folder, scan, keep, seal)
+    return seal[0], scan.first_lsn + keep
 
 
 def _mend_last(env: Env, folder: str, segment: SegmentFile, reports: list[str]) -> tuple[bytes, int]:
@@ -105,17 +107,16 @@ def _mend_last(env: Env, folder: str, segment: SegmentFile, reports: list[str]) 
     if scan.report:
         reports.append(scan.report)
     keep, last = scan.proved, scan.last_lsn
-    link = _seal_of(scan, keep)[0]
+    seal = _seal_of(scan, keep)
+    link = seal[0]
     if keep < len(scan.offsets):
         header = new_header(
             env, segment.header.writer_id, segment.number + 1, scan.first_lsn + keep, 0, link, FLAG_RECOVERED
         )
         groups = _groups_of(scan, keep)
-        copy_link = write_sealed(env, folder, header, groups)
+        link = write_sealed(env, folder, header, groups)
         reports.append(f"{scan.path}: lsn {scan.first_lsn + keep} to {last} were copied into a new segment")
-        _seal_in_place(env, folder, scan, keep)
-        return copy_link, last + 1
-    _seal_in_place(env, folder, scan, keep)
+    _seal_in_place(env, folder, scan, keep, seal)
     return link, last + 1
 
 
@@ -142,44 +143,24 @@ def _seal_of(scan: SegmentScan, keep: int) -> tuple[bytes, int, bytes]:
         return seal_hash(frame), scan.seal_offset, frame
     end = scan.offsets[keep - 1] + frame_size(scan.header_of(keep - 1).payload_length)
     index = IndexBuilder(scan.first_lsn, crc32(scan.data[:end]))
-    for at in _control_offsets(scan, end):
-        header = header_at(scan.data, at, scan.header.epoch)
-        assert header is not None
-        index.known[header.trajectory_key] = len(index.known)
-        index.info_offsets.append(at)
-    for i in range(keep):
-        index.offsets.append(scan.offsets[i])
-        index.ordinals.append(index.known[scan.header_of(i).trajectory_key])
+    for key, at in zip(scan.infos, scan.info_offsets, strict=True):
+        if at < end:
+            index.known[key] = len(index.known)
+            index.info_offsets.append(at)
+    index.offsets.extend(scan.offsets[:keep])
+    index.ordinals.extend(scan.ordinals[:keep])
     frame = index.seal_frame(scan.header.epoch, end)
     return seal_hash(frame), end, frame
 
 
-def _control_offsets(scan: SegmentScan, end: int) -> list[int]:
-    """Return where the TRAJECTORY frames before `end` stand: they fill the room between the events."""
-    found: list[int] = []
-    at = 4096
-    for offset in scan.offsets:
-        while at < min(offset, end):
-            found.append(at)
-            header = header_at(scan.data, at, scan.header.epoch)
-            assert header is not None
-            at += frame_size(header.payload_length)
-        if offset >= end:
-            break
-        header = header_at(scan.data, offset, scan.header.epoch)
-        assert header is not None
-        at = offset + frame_size(header.payload_length)
-    return found
-
-
-def _seal_in_place(env: Env, folder: str, scan: SegmentScan, keep: int) -> bytes:
-    """Seal a segment behind its first `keep` events and cut it; without any it is removed. Returns the link."""
-    link, offset, frame = _seal_of(scan, keep)
+def _seal_in_place(env: Env, folder: str, scan: SegmentScan, keep: int, seal: tuple[bytes, int, bytes]) -> None:
+    """Seal a segment behind its first `keep` events and cut it; without any it is removed."""
+    _, offset, frame = seal
     if keep == 0:
         with contextlib.suppress(FileNotFoundError):
             env.unlink(scan.path)
         env.fsync_dir(folder)
-        return link
+        return
     fd = env.open(scan.path, write=True)
     try:
         if scan.seal is None:
@@ -188,4 +169,3 @@ def _seal_in_place(env: Env, folder: str, scan: SegmentScan, keep: int) -> bytes
         env.truncate(fd, offset + len(frame))
     finally:
         env.close(fd)
-    return link

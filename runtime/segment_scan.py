@@ -46,7 +46,8 @@ _EPOCH_AT: Final = 12
 
 
 class SegmentScan:
-    """What a segment holds. `offsets[i]` is where the event with lsn `header.first_lsn + i` stands.
+    """What a segment holds. `offsets[i]` is where the event with lsn `header.first_lsn + i` stands, `ordinals[i]` the
+    place of its trajectory in `infos` (order of first appearance), `info_offsets` where their TRAJECTORY frames do.
 
     `proved` events are durable for certain (a later barrier, or the SEAL, was begun after theirs had finished);
     those behind are valid, but perhaps so far only in the machine's cache. `seal_offset` is -1 without a SEAL;
@@ -59,6 +60,8 @@ class SegmentScan:
         self.header: SegmentHeader = decode_header(data, path)
         self.infos: dict[bytes, TrajectoryInfo] = {}
         self.offsets: Sequence[int] = []
+        self.ordinals: Sequence[int] = []
+        self.info_offsets: Sequence[int] = []
         self.end: End = "open"
         self.proved = 0
         self.seal: Seal | None = None
@@ -134,7 +137,7 @@ def _scan_by_index(scan: SegmentScan) -> bool:
         if header is None or payload is None or header.trajectory_key != seal.key(ordinal):
             return False
         scan.infos[header.trajectory_key] = decode_info(payload, header.trajectory_key, scan.path)
-    scan.offsets = seal.offsets
+    scan.offsets, scan.ordinals, scan.info_offsets = seal.offsets, seal.ordinals, seal.info_offsets
     _close_sealed(scan, seal, start)
     return True
 
@@ -151,7 +154,10 @@ def _close_sealed(scan: SegmentScan, seal: Seal, start: int) -> None:
 def _scan_frames(scan: SegmentScan) -> None:
     """Walk from frame to frame, and judge what stops the walk."""
     offsets: list[int] = []
-    scan.offsets = offsets
+    ordinals: list[int] = []
+    known: dict[bytes, int] = {}
+    info_offsets: list[int] = []
+    scan.offsets, scan.ordinals, scan.info_offsets = offsets, ordinals, info_offsets
     data, epoch = scan.data, scan.header.epoch
     at = BLOCK_SIZE
     next_position = 0
@@ -168,14 +174,18 @@ def _scan_frames(scan: SegmentScan) -> None:
                 break
             if scan.end == "sealed":
                 return
+            known[header.trajectory_key] = len(known)
+            info_offsets.append(at)
         else:
             if header.lsn != scan.first_lsn + len(offsets) or header.batch_position not in (0, next_position):
                 break
             if header.batch_position == 0:
                 scan.proved = len(offsets)
-            if payload is None or header.trajectory_key not in scan.infos:
+            ordinal = known.get(header.trajectory_key)
+            if payload is None or ordinal is None:
                 break
             offsets.append(at)
+            ordinals.append(ordinal)
             next_position = header.batch_position + 1
             scan.end_offset = at + frame_size(header.payload_length)
         at += frame_size(header.payload_length)
@@ -184,7 +194,7 @@ def _scan_frames(scan: SegmentScan) -> None:
 
 def _control(scan: SegmentScan, header: FrameHeader, payload: bytes, at: int) -> bool:
     """Take in a control frame; False if it is not valid here."""
-    if header.type_code == CONTROL_TRAJECTORY:
+    if header.type_code == CONTROL_TRAJECTORY and header.trajectory_key not in scan.infos:
         try:
             scan.infos[header.trajectory_key] = decode_info(payload, header.trajectory_key, scan.path)
         except SegmentCorrupt:
