@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+_MOUNTS_PATH: Final = "/proc/self/mountinfo"
 
 
 class FileFacts(NamedTuple):
@@ -133,6 +134,17 @@ class Env:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def file_system(self, path: str) -> str:
+        """Return the kind of file system that holds `path` ("ext4", "nfs4", ...); "" where the system tells none."""
+        best, kind = -1, ""
+        with contextlib.suppress(OSError):
+            for line in Path(_MOUNTS_PATH).read_text(encoding="utf-8", errors="replace").splitlines():
+                head, _, tail = line.partition(" - ")
+                mount = head.split(" ")[4].replace("\\040", " ").rstrip("/")
+                if f"{path}/".startswith(f"{mount}/") and len(mount) >= best:
+                    best, kind = len(mount), tail.split(" ", 1)[0]
+        return kind
 
     # -- locks -------------------------------------------------------------------------------------------------
 

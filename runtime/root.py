@@ -11,6 +11,7 @@ import msgspec
 
 from trajlake.schemas.ids import check_tenant
 
+from .barrier_check import file_system_warnings
 from .blob_store import BlobStore
 from .durable_folders import DurableFolders
 from .env import REAL_ENV, Env, create_atomically, make_folder, read_file, write_atomically
@@ -147,6 +148,8 @@ class Root:
         """
         if options is None:
             options = WriterOptions(segment_age_max_s=SEGMENT_AGE_MAX_S if "landing" in self.facts.stores else None)
+        for warning in file_system_warnings(self.env.file_system(self.path), self.path):
+            _LOG.warning("%s", warning)
         try:
             for writer_id in self.writers():
                 try:

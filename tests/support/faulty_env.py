@@ -355,6 +355,9 @@ class FaultyEnv(Env):
         with self._mutex:
             return self._random.randbytes(size)
 
+    def file_system(self, path: str) -> str:
+        return "in-memory"
+
     def pid(self) -> int:
         return 4242
 
