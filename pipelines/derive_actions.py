@@ -129,7 +129,7 @@ class _Actions:
                 "attempts": 0,
                 "lossy": False,
                 "system_no": 0,
-                "given_up": row.given_up,
+                "given_up": row.behind,
             }
         return action
 
@@ -141,9 +141,16 @@ def tool_calls(touched: Touched) -> pl.DataFrame:
         actions = found.get(row.t)
         if actions is None:
             actions = found[row.t] = _Actions()
+        if row.given_up and _stands(actions, body):
+            continue  # the fold leaves out what a roll-back gave up of an action that it keeps
         _STEPS[kind](actions, row, body)
     rows = [(t, _finished(actions, action)) for t, actions in found.items() for action in actions.actions.values()]
     return touched.frame("tool_calls", rows)
+
+
+def _stands(actions: _Actions, body: Any) -> bool:
+    action = actions.actions.get(getattr(body, "action_id", ""))
+    return action is not None and not action["given_up"]
 
 
 def _started(actions: _Actions, row: Row, body: _Started) -> None:
@@ -202,7 +209,6 @@ def _intended(actions: _Actions, row: Row, body: _Intent) -> None:
         deadline_at=deadline,
         goal_seq=event_number(body.goal),
         system_no=max(body.system_no, action["system_no"]),
-        given_up=row.given_up,
         result_seq=None,
         result_at=None,
         status=None,
@@ -248,8 +254,9 @@ def _late(actions: _Actions, row: Row, body: _Late) -> None:
     action = actions.actions.get(body.action_id)
     if action is None:
         return
-    action["late_seq"] = row.seq
-    if action.get("intent_seq") is not None and action.get("result_seq") is None:
+    if action.get("intent_seq") is None or action.get("result_seq") is not None:
+        action["late_seq"] = row.seq
+    else:
         _deliver(action, row, "ok", body.output)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.canonicalize import Judged
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.history import Opening, given_up
+from trajlake.schemas.history import Opening, covered, given_up, roll_backs
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 ERASED = "{}"
@@ -26,13 +26,17 @@ FieldsT = TypeVar("FieldsT", bound=Fields)
 
 
 class Row(NamedTuple):
-    """One event beside its decoded fields. `at` is µs UTC."""
+    """One event beside its decoded fields. `at` is µs UTC.
+
+    `behind`: it lies in a roll-back, so what it proposes is given up even where the event itself still counts.
+    """
 
     t: int
     seq: int
     turn: int
     at: int
     given_up: bool
+    behind: bool
     token: int
 
 
@@ -68,22 +72,14 @@ class Touched(NamedTuple):
         """Yield every event of a type with its fields, by trajectory and number."""
         decode = msgspec.json.Decoder(fields, strict=False).decode
         part = self.rows.filter(pl.col("event_type") == event_type)
-        at = part["recorded_at"].dt.epoch("us")
-        heads = zip(
-            part["t"], part["sequence_number"], part["turn"], at, part["given_up"], part["fencing_token"], strict=True
-        )
-        for head, payload in zip(heads, part["payload"], strict=True):
+        for head, payload in zip(_heads(part), part["payload"], strict=True):
             yield Row._make(head), decode(ERASED if payload is None else payload)
 
     def ordered(self, fields_of: Mapping[str, type[Fields]]) -> Iterator[tuple[str, Row, Any]]:
         """Yield the events of several types with their fields, by trajectory and number over all of them."""
         decoders = {name: msgspec.json.Decoder(fields, strict=False).decode for name, fields in fields_of.items()}
         part = self.rows.filter(pl.col("event_type").is_in(list(fields_of)))
-        at = part["recorded_at"].dt.epoch("us")
-        heads = zip(
-            part["t"], part["sequence_number"], part["turn"], at, part["given_up"], part["fencing_token"], strict=True
-        )
-        for kind, head, payload in zip(part["event_type"], heads, part["payload"], strict=True):
+        for kind, head, payload in zip(part["event_type"], _heads(part), part["payload"], strict=True):
             yield kind, Row._make(head), decoders[kind](ERASED if payload is None else payload)
 
     def frame(self, table: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> pl.DataFrame:
@@ -101,19 +97,31 @@ class Touched(NamedTuple):
         return frame.sort(SNAPSHOT_TABLES[table].sort_by, maintain_order=True, nulls_last=True)
 
 
+def _heads(part: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    at = part["recorded_at"].dt.epoch("us")
+    names = ("given_up", "behind", "fencing_token")
+    return zip(part["t"], part["sequence_number"], part["turn"], at, *(part[name] for name in names), strict=True)
+
+
 def _with_given_up(rows: pl.DataFrame) -> pl.DataFrame:
     rolled = rows.filter(pl.col("event_type") == "RolledBack")["t"].unique()
     if not len(rolled):
-        return rows.with_columns(pl.lit(False).alias("given_up"))
-    lost = []
+        return rows.with_columns(pl.lit(False).alias("given_up"), pl.lit(False).alias("behind"))
+    marks = []
+    columns = ("sequence_number", "fencing_token", "turn", "event_type", "payload")
     for (t,), part in rows.filter(pl.col("t").is_in(rolled.implode())).partition_by("t", as_dict=True).items():
-        numbers = given_up([_event(*row) for row in part.select(
-            "sequence_number", "fencing_token", "turn", "event_type", "payload").iter_rows()])  # fmt: skip
-        lost += [(t, number) for number in numbers]
-    marks = pl.DataFrame(lost, schema={"t": pl.UInt32, "sequence_number": pl.Int64}, orient="row")
-    marks = marks.with_columns(pl.lit(True).alias("given_up"))
-    marked = rows.join(marks, on=["t", "sequence_number"], how="left", maintain_order="left")
-    return marked.with_columns(pl.col("given_up").fill_null(False))
+        events = [_event(*row) for row in part.select(columns).iter_rows()]
+        lost = given_up(events)
+        behind = covered(events, roll_backs(events))
+        marks += [(t, event.sequence_number, event.sequence_number in lost, True) for event in behind]
+    schema = {"t": pl.UInt32, "sequence_number": pl.Int64, "given_up": pl.Boolean, "behind": pl.Boolean}
+    marked = rows.join(
+        pl.DataFrame(marks, schema=schema, orient="row"),
+        on=["t", "sequence_number"],
+        how="left",
+        maintain_order="left",
+    )
+    return marked.with_columns(pl.col("given_up", "behind").fill_null(False))
 
 
 def _event(number: int, token: int, turn: int, kind: str, payload: str | None) -> Event:

@@ -181,9 +181,9 @@ TOOL_CALLS: Final = Table(
         Column("proposed_seq", "int64", "", "reply (or first event) that proposed it; null in a branch's ancestor"),
         Column("authorized_seq", "int64", "", "latest Authorized"),
         Column("intent_seq", "int64", "", "latest ToolIntent"),
-        Column("result_seq", "int64", "", "ToolResult of the latest attempt, or what settled it"),
+        Column("result_seq", "int64", "", "outcome of the latest attempt: ToolResult, ToolSettled or LateResult"),
         Column("settled_seq", "int64", "", "latest ToolSettled"),
-        Column("late_seq", "int64", "", "latest LateResult"),
+        Column("late_seq", "int64", "", "latest result that came after the outcome"),
         Column(
             "stage",
             "string",
