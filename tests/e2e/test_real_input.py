@@ -121,7 +121,8 @@ def test_claude_code_usage_is_counted_once_per_reply(lake: duckdb.DuckDBPyConnec
             ):
                 once[message["id"]] = message["usage"]["output_tokens"]
     found = lake.sql("""
-        select response_id, model_calls.output_tokens, trajectory_id from model_calls join trajectories using (tenant, trajectory_id)
+        select response_id, model_calls.output_tokens, trajectory_id
+        from model_calls join trajectories using (tenant, trajectory_id)
         where source_format = 'claude-code' and response_id is not null
     """).fetchall()
     counted = {key: tokens for key, tokens, _ in found if key in once}
