@@ -13,6 +13,7 @@ from .json_text import NotJson, decode, is_absent, raw_elements, string_of, text
 
 FORMAT: Final = "anthropic.messages/1"
 NO_RAW: Final = msgspec.Raw(b"")
+CALL_BLOCKS: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 class Block(msgspec.Struct):
@@ -55,7 +56,7 @@ def call_of(block: Block, pointer: str) -> Call:
 
 def is_call(block: Block) -> bool:
     """Return whether a block proposes a call (of a tool here, or of one at the provider)."""
-    return block.type in ("tool_use", "server_tool_use", "mcp_tool_use")
+    return block.type in CALL_BLOCKS
 
 
 def output_of(content: msgspec.Raw) -> Any:
@@ -127,6 +128,25 @@ def usage_of(tree: Any) -> Usage | None:
 def _sum(passes: list[dict[str, Any]], key: str) -> int | None:
     counts = [number for number in (count(part.get(key)) for part in passes) if number is not None]
     return sum(counts) if counts else None
+
+
+def calls_in(raw: msgspec.Raw, blocks: list[Any]) -> list[Call]:
+    """Return the calls of an assistant message given as exact text, whose decoded blocks are `blocks`."""
+    wanted = [n for n, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") in CALL_BLOCKS]
+    if not wanted:
+        return []
+    message = decode(raw, Message) or Message()
+    texts = raw_elements(message.content) or []
+    return [call_of(decode(texts[n], Block) or Block(), f"/content/{n}/input") for n in wanted]
+
+
+def output_and_shape(content: Any) -> tuple[Any, bool]:
+    """Return what a result's decoded content delivered, and whether its shape must be kept beside it."""
+    if content is None or isinstance(content, str):
+        return content, False
+    if is_text_blocks(content):
+        return joined_text(content), not (len(content) == 1 and set(content[0]) == {"type", "text"})
+    return content, True
 
 
 def wire_of(raw: msgspec.Raw) -> tuple[Any, bool]:

@@ -45,7 +45,7 @@ from trajlake.schemas.limits import INLINE_MAX
 from trajlake.schemas.values import to_tree
 
 from .contract import Item, Loss
-from .facts import first_record_hash, label, record_tree, session_id, time_us
+from .facts import Wire, first_record_hash, label, record_tree, session_id, time_us, wire_item
 
 TASK_CHARS_MAX: Final = 2_000
 """Longest text of a task that event 0 repeats; the message itself is kept whole."""
@@ -59,6 +59,7 @@ __all__ = [
     "record_tree",
     "session_id",
     "time_us",
+    "wire_item",
 ]
 
 
@@ -161,8 +162,7 @@ class Trajectory:
         self, role: str, wire: Any, *, at: int | None = None, place: str = "", origin: MessageOrigin = "imported"
     ) -> int:
         """A message that is no reply of this trajectory's model. Returns its sequence number."""
-        tree = record_tree(wire)
-        digest = item_hash(tree)
+        tree, digest = wire if isinstance(wire, Wire) else wire_item(wire)
         payload = MessageAdded(place=place, role=label(role), wire=tree, item_hash=digest, origin=origin)
         number = self._add(payload, self.turn, at)
         self._push(number, digest)
@@ -197,8 +197,7 @@ class Trajectory:
         self.turn += purpose == "act"
         self.replies += 1
         built = self._build(at, place, purpose) if context else None
-        tree = record_tree(wire)
-        digest = item_hash(tree)
+        tree, digest = wire if isinstance(wire, Wire) else wire_item(wire)
         number = self.sequence
         blob_raw = len(raw) * 3 > INLINE_MAX
         payload = ModelReplied(
@@ -276,8 +275,7 @@ class Trajectory:
             self.loss.note("orphan result")
             self.message("tool", wire, at=at, place=place)
             return None
-        tree = record_tree(wire)
-        digest = item_hash(tree)
+        tree, digest = wire if isinstance(wire, Wire) else wire_item(wire)
         payload = ToolResult(
             place=place,
             action_id=call.action,

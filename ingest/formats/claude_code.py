@@ -15,29 +15,16 @@ What shapes the mapping:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from trajlake.schemas.events import ImportSource, ParentAction, Usage
 
 from ..sources import Line, Source
-from .anthropic_parts import (
-    FORMAT,
-    Block,
-    Message,
-    blocks_of,
-    call_of,
-    is_call,
-    needs_wire,
-    output_of,
-    usage_of,
-    wire_of,
-)
-from .build import Trajectory, first_record_hash, label, session_id, time_us
-from .claude_records import OpenReply, Record, Session, error_text, merged, text_of_message
+from .anthropic_parts import FORMAT, calls_in, output_and_shape, usage_of, wire_of
+from .build import Trajectory, first_record_hash, label, session_id, time_us, wire_item
+from .claude_records import OpenReply, Part, Record, Session, error_text, merged, text_of_message
 from .contract import BadSource, Item, Loss, ReadOptions
-from .json_text import NotJson, decode, is_absent, string_of, text_of, value_of
+from .json_text import NotJson, decode, is_absent, string_of, text_of
 
 NAME: Final = "claude-code"
 REJECTED: Final = "The user doesn't want to proceed with this tool use"
@@ -218,17 +205,21 @@ class Reader:
 
     def _assistant(self, session: Session, record: Record, line: Line) -> bool:
         """Take an assistant record; False if it holds no message."""
-        message = None if is_absent(record.message) else decode(record.message, Message)
-        if message is None or blocks_of(message.content) is None:
+        if is_absent(record.message):
             return False
-        grouped = isinstance(message.id, str) and message.id and message.id != record.uuid
+        message, odd = wire_of(record.message)
+        if not isinstance(message, dict) or not isinstance(message.get("content"), list):
+            return False
+        part = Part(record, message, odd)
+        message_id = message.get("id")
+        grouped = isinstance(message_id, str) and message_id and message_id != record.uuid
         reply = session.reply
-        if grouped and reply is not None and reply.message_id == message.id:
-            reply.parts.append((record, message))
+        if grouped and reply is not None and reply.message_id == message_id:
+            reply.parts.append(part)
             return True
         self._close(session)
-        reply = OpenReply(record, message, line)
-        if not grouped or message.id in session.closed:
+        reply = OpenReply(part, line)
+        if not grouped or message_id in session.closed:
             if grouped:
                 self.loss.note("block after its reply was complete")
             self._emit_reply(session, reply, late=bool(grouped))
@@ -247,38 +238,42 @@ class Reader:
             action()
 
     def _emit_reply(self, session: Session, reply: OpenReply, *, late: bool) -> None:
-        record, message = reply.parts[-1]
-        raw = record.message if len(reply.parts) == 1 else merged(reply.parts)
-        blocks = [block for _, part in reply.parts for _, block in blocks_of(part.content) or []]
-        calls = [call_of(block, f"/content/{n}/input") for n, block in enumerate(blocks) if is_call(block)]
-        wire, keep_wire = wire_of(raw)
+        record, message, odd = reply.parts[-1]
+        raw = record.message
+        if len(reply.parts) > 1:
+            raw = merged(reply.parts)
+            message, odd = wire_of(raw)
+        blocks = message["content"]
+        calls = calls_in(raw, blocks)
         is_error = record.is_api_error_message is True
-        model = message.model if isinstance(message.model, str) and message.model != "<synthetic>" else ""
+        model, stop = message.get("model"), message.get("stop_reason")
         number = session.trajectory.reply(
             text_of(raw),
-            wire,
+            wire_item(message, None if odd else bytes(raw)),
             format=FORMAT,
             calls=calls,
             at=time_us(reply.first.timestamp),
             place=f"line {reply.line.number}",
-            keep_wire=keep_wire,
+            keep_wire=odd,
             status="error" if is_error else "kept",
             usage=None if late else self._usage(session, message, reply),
-            model=model,
-            stop_reason=label(message.stop_reason) if message.stop_reason is not None else None,
-            response_id=label(message.id),
+            model=model if isinstance(model, str) and model != "<synthetic>" else "",
+            stop_reason=label(stop) if stop is not None else None,
+            response_id=label(message.get("id")),
             error="aborted mid stream" if record.is_aborted_mid_stream is True else error_text(blocks, is_error),
         )
         session.last_own = session.trajectory.context_length
-        for part, _ in reply.parts:
-            if isinstance(part.uuid, str):
-                session.places[part.uuid] = session.trajectory.context_length
-                session.calls_of[part.uuid] = [f"{number}.{index}" for index in range(len(calls))]
+        for part in reply.parts:
+            uuid = part.record.uuid
+            if isinstance(uuid, str):
+                session.places[uuid] = session.trajectory.context_length
+                session.calls_of[uuid] = [f"{number}.{index}" for index in range(len(calls))]
         self.loss.map("assistant", len(reply.parts))
 
-    def _usage(self, session: Session, message: Message, reply: OpenReply) -> Usage | None:
-        usage = usage_of(message.usage)
-        if usage is None or len(reply.parts) > 1 or (isinstance(message.id, str) and message.id != reply.first.uuid):
+    def _usage(self, session: Session, message: dict[str, Any], reply: OpenReply) -> Usage | None:
+        usage = usage_of(message.get("usage"))
+        message_id = message.get("id")
+        if usage is None or len(reply.parts) > 1 or (isinstance(message_id, str) and message_id != reply.first.uuid):
             session.counted, session.prompted = None, False
             return usage
         shown = (usage.input_total, usage.cached_read, usage.cache_write)
@@ -298,93 +293,84 @@ class Reader:
 
     def _user(self, session: Session, record: Record, line: Line) -> bool:
         """Take a user record; False if it holds no message that can be read."""
-        message = None if is_absent(record.message) else decode(record.message, Message)
-        if message is None or is_absent(message.content):
+        if is_absent(record.message):
             return False
-        blocks = blocks_of(message.content)
-        if blocks is None and string_of(message.content) is None:
+        message, odd = wire_of(record.message)
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, (str, list)):
             return False
         if isinstance(record.parent_uuid, str):
             session.has_parents = True
-        results = [(raw, block) for raw, block in blocks or [] if block.type == "tool_result"]
-        if not results:
+        if isinstance(content, str) or not any(map(_is_result, content)):
             self._close(session)
-        self._later(session, lambda: self._emit_user(session, record, line, message, blocks), "user")
+        part = Part(record, message, odd)
+        self._later(session, lambda: self._emit_user(session, part, line), "user")
         return True
 
-    def _emit_user(
-        self,
-        session: Session,
-        record: Record,
-        line: Line,
-        message: Message,
-        blocks: list[tuple[msgspec.Raw, Block]] | None,
-    ) -> None:
+    def _emit_user(self, session: Session, part: Part, line: Line) -> None:
+        record, message, odd = part
         trajectory, at, place = session.trajectory, time_us(record.timestamp), f"line {line.number}"
-        rest = [raw for raw, block in blocks or [] if block.type != "tool_result"]
+        text = None if odd else bytes(record.message)
+        results = [block for block in part.blocks if _is_result(block)]
         if record.is_compact_summary is True:
             self._compaction(session, message, at, place)
-        elif blocks is None or len(rest) == len(blocks):
+        elif not results:
             self._branch(session, record)
-            value = value_of(record.message)
-            trajectory.set_task(text_of_message(value))
-            trajectory.message(label(message.role) or "user", value, at=at, place=place)
+            trajectory.set_task(text_of_message(message))
+            trajectory.message(label(message.get("role")) or "user", wire_item(message, text), at=at, place=place)
             session.last_own = trajectory.context_length
         else:
-            for raw, block in blocks:
-                if block.type == "tool_result":
-                    self._result(session, record, raw, block, at, place)
+            outputs = [self._result(session, record, block, text, at, place) for block in results]
+            rest = [block for block in part.blocks if not _is_result(block)]
             if rest:
-                content = [value_of(raw) for raw in rest]
-                trajectory.message("user", {"role": "user", "content": content}, at=at, place=place)
-            self._structured(session, record, blocks, at, place)
+                trajectory.message("user", {"role": "user", "content": rest}, at=at, place=place)
+            self._structured(session, record, outputs, at, place)
         session.prompted = True
         if isinstance(record.uuid, str):
             session.places[record.uuid] = trajectory.context_length
         self.loss.map("user")
 
     def _result(
-        self, session: Session, record: Record, raw: msgspec.Raw, block: Block, at: int | None, place: str
-    ) -> None:
-        output = output_of(block.content)
+        self, session: Session, record: Record, block: dict[str, Any], text: bytes | None, at: int | None, place: str
+    ) -> Any:
+        """Add the result that a block holds; return what it delivered."""
+        output, shaped = output_and_shape(block.get("content"))
+        failed = block.get("is_error") is True
         refused = record.tool_denial_kind is not None or (
-            block.is_error is True and isinstance(output, str) and output.startswith(REJECTED)
+            failed and isinstance(output, str) and output.startswith(REJECTED)
         )
-        provider_id = label(block.tool_use_id)
+        provider_id = label(block.get("tool_use_id"))
         if not provider_id and isinstance(record.source_tool_assistant_uuid, str):
             self.loss.note("result without a call id: paired by its assistant record")
         session.trajectory.result(
             provider_id,
             output,
-            value_of(raw),
-            status="refused" if refused else "error" if block.is_error is True else "ok",
+            wire_item(block, text),
+            status="refused" if refused else "error" if failed else "ok",
             at=at,
             place=place,
-            keep_wire=needs_wire(block.content),
+            keep_wire=shaped,
         )
+        return output
 
-    def _structured(
-        self, session: Session, record: Record, blocks: list[tuple[msgspec.Raw, Block]], at: int | None, place: str
-    ) -> None:
+    def _structured(self, session: Session, record: Record, outputs: list[Any], at: int | None, place: str) -> None:
         """Keep `toolUseResult`, the harness's own copy of a result, unless it only repeats the delivered text."""
         if is_absent(record.tool_use_result):
             return
         text = string_of(record.tool_use_result)
-        delivered = [output_of(block.content) for _, block in blocks if block.type == "tool_result"]
-        if text is not None and any(isinstance(one, str) and text in (one, f"Error: {one}") for one in delivered):
+        if text is not None and any(isinstance(one, str) and text in (one, f"Error: {one}") for one in outputs):
             self.loss.note("toolUseResult repeats the delivered text")
             return
         session.trajectory.keep("toolUseResult", text_of(record.tool_use_result), at=at, place=place)
         self.loss.note("toolUseResult kept beside its result")
 
-    def _compaction(self, session: Session, message: Message, at: int | None, place: str) -> None:
+    def _compaction(self, session: Session, message: dict[str, Any], at: int | None, place: str) -> None:
         boundary, session.boundary = session.boundary, None
         metadata = boundary[0].compact_metadata if boundary else None
         data = metadata if isinstance(metadata, dict) else {}
         before = data.get("preTokens")
-        text = string_of(message.content)
         session.trajectory.compacted(
-            text if text is not None else output_of(message.content),
+            output_and_shape(message.get("content"))[0],
             at=at,
             place=place,
             trigger=label(data.get("trigger")),
@@ -425,6 +411,10 @@ class Reader:
             trajectory = session.trajectory
             if trajectory.sequence > 1 and not (self.options.following and not trajectory.replies):
                 trajectory.settle()
+
+
+def _is_result(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
 class ClaudeCode:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..sources import Line
-from .anthropic_parts import NO_RAW, Block, Message, blocks_of, is_call
+from .anthropic_parts import CALL_BLOCKS, NO_RAW, Message
 from .build import Trajectory, label
-from .json_text import members, text_of
+from .json_text import decode, members, text_of
 
 
 class Record(msgspec.Struct, rename="camel"):
@@ -38,26 +38,39 @@ class Record(msgspec.Struct, rename="camel"):
     leaf_uuid: Any = None
 
 
+class Part(NamedTuple):
+    """One record of a reply: its message decoded, and whether a plain decoder refuses the message's text."""
+
+    record: Record
+    message: dict[str, Any]
+    odd: bool
+
+    @property
+    def blocks(self) -> list[Any]:
+        content = self.message.get("content")
+        return content if isinstance(content, list) else []
+
+
 class OpenReply:
     """A reply whose later blocks may still come, and the records that wait behind it."""
 
-    def __init__(self, record: Record, message: Message, line: Line) -> None:
-        self.message_id = message.id
-        self.first = record
+    def __init__(self, part: Part, line: Line) -> None:
+        self.message_id = part.message.get("id")
+        self.first = part.record
         self.line = line
-        self.parts: list[tuple[Record, Message]] = [(record, message)]
+        self.parts: list[Part] = [part]
         self.waiting: list[Callable[[], None]] = []
         self.waiting_kinds: list[str] = []
 
     def finished(self) -> bool:
         """Return whether what is there can be a whole reply: its stop reason fits its blocks."""
-        reason = self.parts[-1][1].stop_reason
+        reason = self.parts[-1].message.get("stop_reason")
         if not isinstance(reason, str) or not reason:
             return False
-        blocks = [block for _, message in self.parts for _, block in blocks_of(message.content) or []]
+        kinds = [block.get("type") for part in self.parts for block in part.blocks if isinstance(block, dict)]
         if reason == "tool_use":
-            return any(is_call(block) for block in blocks)
-        return reason not in ("end_turn", "stop_sequence") or any(block.type == "text" for block in blocks)
+            return any(kind in CALL_BLOCKS for kind in kinds)
+        return reason not in ("end_turn", "stop_sequence") or "text" in kinds
 
 
 class Session:
@@ -78,11 +91,11 @@ class Session:
         self.calls_of: dict[str, list[str]] = {}
 
 
-def merged(parts: list[tuple[Record, Message]]) -> msgspec.Raw:
+def merged(parts: list[Part]) -> msgspec.Raw:
     """Return the reply's message as one text: the last record's, with the blocks of all records in order."""
-    last_record = parts[-1][0]
-    blocks = b",".join(inner for _, message in parts if (inner := bytes(message.content).strip()[1:-1].strip()))
-    text = text_of(last_record.message)
+    contents = [(decode(part.record.message, Message) or Message()).content for part in parts]
+    blocks = b",".join(inner for content in contents if (inner := bytes(content).strip()[1:-1].strip()))
+    text = text_of(parts[-1].record.message)
     start, end = next((start, end) for key, start, end in members(text) if key == "content")
     return msgspec.Raw(b"".join((_bytes(text[:start]), b"[", blocks, b"]", _bytes(text[end:]))))
 
@@ -91,10 +104,12 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def error_text(blocks: list[Block], is_error: bool) -> str:
+def error_text(blocks: list[Any], is_error: bool) -> str:
+    """Return the text of a reply that only reports an API error."""
     if not is_error:
         return ""
-    return label("".join(block.text for block in blocks if isinstance(block.text, str)))
+    texts = (block.get("text") for block in blocks if isinstance(block, dict))
+    return label("".join(text for text in texts if isinstance(text, str)))
 
 
 def text_of_message(message: Any) -> str | None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from trajlake.schemas.context import item_hash
 from trajlake.schemas.errors import InvalidId, InvalidValue
 from trajlake.schemas.ids import check_trajectory_id
+from trajlake.schemas.limits import SAFE_INTEGER_MAX
 from trajlake.schemas.value_tags import is_odd_text
 from trajlake.schemas.values import plain_text, to_tree, to_tree_lossy
 
 from .contract import BadSource
 
+_MARKS: Final = (b"\\u0000", b'"$', b"\\u0024", b"cache_control", b"cachePoint")
+"""What a text may hold that needs the slow way: NUL, keys that begin with `$`, transport-only keys."""
+_SIMPLE_DEPTH_MAX: Final = 60
+_sorted_text: Final = msgspec.json.Encoder(order="deterministic").encode
 LABEL_CHARS_MAX: Final = 1_000
 """Longest text kept in a field that is a name or a reason; the source record itself is kept whole."""
 
@@ -49,6 +57,41 @@ def record_tree(value: Any) -> Any:
         return to_tree(value)
     except InvalidValue:
         return to_tree_lossy(value)[0]
+
+
+class Wire(NamedTuple):
+    """A message as a value tree with its item hash."""
+
+    tree: Any
+    digest: str
+
+
+def wire_item(value: Any, raw: bytes | None = None) -> Wire:
+    """Return a message's tree and hash. `raw`: the exact text it was decoded from by a plain decoder, if any.
+
+    Most messages need neither tags nor care for canonical numbers: one look tells, and the C encoder does the rest.
+    """
+    if raw is not None and not any(mark in raw for mark in _MARKS) and _is_simple(value, 0):
+        return Wire(value, sha256(_sorted_text(value)).hexdigest())
+    tree = record_tree(value)
+    return Wire(tree, item_hash(tree))
+
+
+def _is_simple(value: Any, depth: int) -> bool:
+    """Return whether the codec and the canonical form leave a decoded value as it is (strings aside)."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is dict:
+        if depth > _SIMPLE_DEPTH_MAX:
+            return False
+        for key, item in value.items():
+            if not key.isascii() or not (type(item) is str or _is_simple(item, depth + 1)):
+                return False
+        return True
+    if kind is list:
+        return depth <= _SIMPLE_DEPTH_MAX and all(type(item) is str or _is_simple(item, depth + 1) for item in value)
+    return kind is int and -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX
 
 
 def first_record_hash(record: bytes) -> str:
