@@ -70,6 +70,9 @@ class SegmentChain:
         """Seal the active segment, so that it can be shipped. The next batch begins another."""
         if self._error is not None:
             raise again(self._error)
+        if self._active is not None and self._active.offset < self._active.header.size_bytes // 4:
+            # Sealed for its age and hardly used: zero-filling another large one would write more than the events.
+            self._size = max(self._size // 2, self._options.segment_size_min_bytes)
         try:
             self._seal_active()
         except OSError as error:
@@ -104,6 +107,7 @@ class SegmentChain:
         active = self._active
         if active is not None and not active.has_room(groups):
             self._seal_active()
+            self._size = self._larger()
             active = None
         if active is None:
             active = self._begin(groups, first_batch=False)
@@ -133,9 +137,11 @@ class SegmentChain:
         self._begun_at = self._env.monotonic()
         self._next_number += 1
         self.segments_begun += 1
-        self._size = min(self._size * 2, self._options.segment_size_max_bytes)
-        self._spares.want(self._size)
+        self._spares.want(self._larger())
         return self._active
+
+    def _larger(self) -> int:
+        return min(self._size * 2, self._options.segment_size_max_bytes)
 
     def _fail_over(self, error: OSError, groups: Sequence[Group]) -> None:
         """Leave the poisoned segment to recovery and carry on in a fresh one, once."""

@@ -6,11 +6,12 @@ import random
 
 import pytest
 
-from tests.support.bare_writer import FOLDER, BareWriter, plain
+from tests.support.bare_writer import FOLDER, BareWriter, group, plain
 from tests.support.events import event_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.runtime.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
 
@@ -110,18 +111,25 @@ def test_every_acknowledged_event_survives_twenty_thousand_power_losses() -> Non
 
 def test_a_seal_cut_short_by_power_loss_is_never_taken_for_a_whole_one() -> None:
     """Sizes that would let the SEAL end exactly where the file ends, before it is cut."""
-    for size in range(3200, 3700, 8):
+    options = WriterOptions(segment_size_min_bytes=16_384, segment_size_max_bytes=16_384)
+    ends_at_the_end = 0
+    for size in range(1400, 1700, 8):
         env = FaultyEnv(size)
-        writer = BareWriter(env)
-        first = event_of("t", 0, size=size)
-        writer.write(first)
+        writer = BareWriter(env, options=options)
+        # So many that the SEAL lies in several sectors, which a power loss keeps one by one.
+        events = [event_of("t", n, size=24) for n in range(60)] + [event_of("t", 60, size=size)]
+        writer.chain.write_batch([group(events)])
+        active = writer.chain._active
+        assert active is not None
+        ends_at_the_end += active.offset + active.index.seal_size() == 16_384
         images: list[FaultyEnv] = []
         env.before = lambda _operation, _path, env=env, images=images: images.extend(  # type: ignore[misc]
             env.crash_image(seed) for seed in range(10)
         )
         writer.chain.seal()
         for image in images:
-            assert plain(BareWriter(image).events()) == plain([first]), f"payload of {size} bytes"
+            assert plain(BareWriter(image).events()) == plain(events), f"payload of {size} bytes"
+    assert ends_at_the_end == 0
 
 
 def test_without_the_barrier_acknowledged_events_are_lost() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import time
@@ -12,7 +13,7 @@ from tests.support.bare_writer import FOLDER, SMALL, BareWriter, group, plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import Fault, FaultyEnv
 from trajlake.runtime.env import make_folder
-from trajlake.runtime.journal_errors import JournalError, JournalFailed, JournalFull, SegmentCorrupt
+from trajlake.runtime.journal_errors import JournalClosed, JournalError, JournalFailed, JournalFull, SegmentCorrupt
 from trajlake.runtime.reader import iter_events, list_segments, load_seal, read_segment, read_trajectory
 from trajlake.runtime.root import Root
 from trajlake.runtime.segment_format import seal_hash
@@ -104,6 +105,53 @@ def test_no_file_is_written_or_synced_again_after_its_error() -> None:
                 op for op, where in env.trace[at:] if where == path and op in ("pwrite", "pwrite_durably", "fdatasync")
             ]
             assert not again, f"call {call}: {operation} failed, then {again} on the same file"
+
+
+def test_a_second_error_ends_the_writer_though_it_too_came_only_once() -> None:
+    env = FaultyEnv(1)
+    writer = BareWriter(env)
+    writer.write(event_of("t", 0))
+    env.faults[env.calls + 1] = Fault(errno.EIO)
+    writer.write(event_of("t", 1))
+    env.faults[env.calls + 1] = Fault(errno.EIO)
+    with pytest.raises(JournalFailed):
+        writer.write(event_of("t", 2))
+    with pytest.raises(JournalFailed):
+        writer.write(event_of("t", 3))
+    assert plain(BareWriter(env.crash_image(None)).events()) == plain([event_of("t", 0), event_of("t", 1)])
+
+
+def test_callers_in_threads_and_coroutines_are_told_when_the_disk_is_gone() -> None:
+    env = FaultyEnv(1)
+    writer = Root.open("/journal", env).claim_writer()
+    first = writer.append([event_of("t", 0)], info_of("t"))
+    first.wait(10)
+    env.faults[env.calls + 1] = Fault(errno.EIO, for_good=True)
+    second = writer.append([event_of("t", 1)], info_of("t"))
+    with pytest.raises(JournalFailed, match="Acknowledged events are safe"):
+        second.wait(10)
+
+    async def awaiting() -> None:
+        await second
+
+    with pytest.raises(JournalFailed):
+        asyncio.run(awaiting())
+    with pytest.raises(JournalFailed):
+        writer.append([event_of("t", 2)], info_of("t"))
+    assert (first.done, second.done, writer.durable_lsn) == (True, False, 0)
+    writer.close()
+    with pytest.raises(JournalClosed):
+        writer.append([event_of("t", 3)], info_of("t"))
+
+
+def test_segments_that_are_sealed_for_their_age_do_not_grow() -> None:
+    env = FaultyEnv(1)
+    options = WriterOptions(segment_size_min_bytes=8192, segment_size_max_bytes=1 << 20)
+    writer = BareWriter(env, options=options)
+    for number in range(12):
+        writer.write(event_of("t", number))
+        writer.chain.seal()
+    assert max(segment.header.size_bytes for segment in list_segments(env, FOLDER)) <= 2 * 8192
 
 
 def test_after_the_second_error_every_call_says_so_and_nothing_is_written() -> None:
