@@ -121,7 +121,7 @@ def test_a_seal_cut_short_by_power_loss_is_never_taken_for_a_whole_one() -> None
         writer.chain.write_batch([group(events)])
         active = writer.chain._active
         assert active is not None
-        ends_at_the_end += active.offset + active.index.seal_size() == 16_384
+        ends_at_the_end += active.offset + active.index.seal_size() == active.header.size_bytes
         images: list[FaultyEnv] = []
         env.before = lambda _operation, _path, env=env, images=images: images.extend(  # type: ignore[misc]
             env.crash_image(seed) for seed in range(10)
