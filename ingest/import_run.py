@@ -10,6 +10,7 @@ One bad file stops no other: what it is refused for is an `Outcome` with `error`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Final
 
@@ -36,6 +37,9 @@ from .sources import Source, find_sources
 CHUNK_SIZE_MAX_BYTES: Final = 8 * 1024 * 1024
 """Payload bytes of one file that are held before the first is appended: smaller files go in whole or not at all."""
 FILES_PER_BARRIER: Final = 64
+SYNCS_AT_ONCE: Final = 8
+SOURCE_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
+"""Sources up to this size are stored several at a time; larger ones one by one, so that memory stays bounded."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +74,7 @@ class ImportRun:
         self._infos: dict[str, TrajectoryInfo] = {}
         self._ticket: Ticket | None = None
         self._finished: list[tuple[Source, LossReport]] = []
+        self._syncing = ThreadPoolExecutor(SYNCS_AT_ONCE, "trajlake-import")
         if options.format != AUTO:
             importer(options.format)
 
@@ -188,9 +193,10 @@ class ImportRun:
         if self._writer is None and chunk:
             self._writer = self.root.claim_writer()
         group: list[Event] = []
+        blobs = {blob.sha256: blob.data for one in chunk for blob in one.blobs}
+        for _ in self._syncing.map(lambda data: self.root.blobs.put(self.options.tenant, data), blobs.values()):
+            pass
         for one in chunk:
-            for blob in one.blobs:
-                self.root.blobs.put(self.options.tenant, blob.data)
             if group and group[-1].trajectory_id != one.event.trajectory_id:
                 self._append_group(group)
                 group = []
@@ -208,21 +214,33 @@ class ImportRun:
             self._held.note(event)
 
     def flush(self) -> None:
-        """Make all files so far durable, then store their sources and reports."""
+        """Make all files so far durable, then store their sources and reports.
+
+        Each file is a few syncs that wait for each other only within the file, so several files sync at once.
+        """
         if self._ticket is not None:
             self._ticket.wait()
             self._ticket = None
-        for source, report in self._finished:
-            with source.stored() as stream:
-                self.root.blobs.put(self.options.tenant, stream.read())
-            write_report(self.root, report)
-        self._finished.clear()
+        finished, self._finished = self._finished, []
+        small = [one for one in finished if one[1].bytes <= SOURCE_AT_ONCE_MAX_BYTES]
+        for _ in self._syncing.map(self._store, small):
+            pass
+        for one in finished:
+            if one[1].bytes > SOURCE_AT_ONCE_MAX_BYTES:
+                self._store(one)
+
+    def _store(self, finished: tuple[Source, LossReport]) -> None:
+        source, report = finished
+        with source.stored() as stream:
+            self.root.blobs.put(self.options.tenant, stream.read())
+        write_report(self.root, report)
 
     def close(self) -> None:
         """Flush, seal and free the writer."""
         try:
             self.flush()
         finally:
+            self._syncing.shutdown()
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None

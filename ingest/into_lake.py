@@ -41,7 +41,7 @@ def import_into_lake(
     outcomes = import_paths(root, paths, options, progress)
     if all(outcome.error for outcome in outcomes):
         return outcomes, None
-    Shipper(root, open_landing(landing, root.env)).run()
+    Shipper(root, open_landing(landing, root.env, link=True)).run()
     return outcomes, commit(landing, lake)
 
 

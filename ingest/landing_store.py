@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
-from trajlake.runtime.env import Env, make_folder, write_atomically
+from trajlake.runtime.env import Env, make_folder, read_file, write_atomically
 
 DAY_S: Final = 86_400.0
 
@@ -20,6 +20,10 @@ class LandingStore(Protocol):
 
     def put(self, path: str, data: bytes) -> None:
         """Store `data`, whole, replacing what is there; durable on return as far as the store promises it."""
+        ...
+
+    def put_file(self, path: str, source: str) -> None:
+        """Store the bytes of a local file that never changes again."""
         ...
 
     def get(self, path: str) -> bytes | None:
@@ -34,14 +38,28 @@ class LandingStore(Protocol):
 class LocalLanding:
     """A folder: temp, sync, rename, directory sync."""
 
-    def __init__(self, folder: str, env: Env) -> None:
+    def __init__(self, folder: str, env: Env, *, link: bool = False) -> None:
         self.url = os.path.abspath(folder)
         self._env = env
+        self._link = link
 
     def put(self, path: str, data: bytes) -> None:
         target = f"{self.url}/{path}"
         make_folder(self._env, target.rpartition("/")[0])
         write_atomically(self._env, target, data)
+
+    def put_file(self, path: str, source: str) -> None:
+        """With `link` the landing shares the file's bytes (a landing beside its root, as in a lake's inbox)."""
+        target = f"{self.url}/{path}"
+        if self._link:
+            make_folder(self._env, target.rpartition("/")[0])
+            try:
+                self._env.link(source, target)
+                self._env.fsync_dir(target.rpartition("/")[0])
+                return
+            except OSError:  # it is there already, or another file system: a plain put decides
+                pass
+        self.put(path, read_file(self._env, source))
 
     def get(self, path: str) -> bytes | None:
         try:
@@ -76,6 +94,10 @@ class RemoteLanding:
         if stored is None or stored[0] != len(data):
             raise OSError(f"{self.url}/{path}: the store holds {stored and stored[0]} bytes of {len(data)} after a put")
 
+    def put_file(self, path: str, source: str) -> None:
+        with open(source, "rb") as stream:
+            self.put(path, stream.read())
+
     def get(self, path: str) -> bytes | None:
         try:
             data: bytes = self._filesystem.cat_file(self._full(path))
@@ -99,8 +121,8 @@ class RemoteLanding:
         return f"{self._base.rstrip('/')}/{path}"
 
 
-def open_landing(url: str, env: Env) -> LandingStore:
-    """Return the landing behind a folder name, a `file://` URL or an fsspec URL."""
+def open_landing(url: str, env: Env, *, link: bool = False) -> LandingStore:
+    """Return the landing behind a folder name, a `file://` URL or an fsspec URL. `link`: see `LocalLanding`."""
     if url.startswith("file://"):
-        return LocalLanding(url.removeprefix("file://"), env)
-    return RemoteLanding(url) if "://" in url else LocalLanding(url, env)
+        return LocalLanding(url.removeprefix("file://"), env, link=link)
+    return RemoteLanding(url) if "://" in url else LocalLanding(url, env, link=link)

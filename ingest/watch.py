@@ -48,7 +48,7 @@ def follow_paths(
                     if outcome.events_added or outcome.error:
                         show(outcome)
             if commit is not None and added:
-                Shipper(root, open_landing(landing, root.env)).run()
+                Shipper(root, open_landing(landing, root.env, link=True)).run()
                 commit(landing, settings.lake)
         rounds = None if rounds is None else rounds - 1
         if rounds is None or rounds > 0:

@@ -232,7 +232,7 @@ class Reader:
         if reply is None:
             return
         session.reply = None
-        session.closed.add(reply.message_id)
+        session.closed.add(str(reply.message_id))
         self._emit_reply(session, reply, late=False)
         for action in reply.waiting:
             action()

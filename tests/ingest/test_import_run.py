@@ -213,7 +213,7 @@ def test_shipping_puts_everything_once_and_blobs_first(tmp_path: Path) -> None:
     take(root, path)
     landing = open_landing(str(tmp_path / "landing"), root.env)
     order: list[str] = []
-    put = landing.put
+    put = landing.put  # what every way of putting comes down to
     landing.put = lambda name, data: (order.append(name), put(name, data))[1]  # type: ignore[method-assign]
     report = Shipper(root, landing).run()
     assert (report.segments_shipped, report.blobs_put, report.imports_put) == (1, 2, 1)
