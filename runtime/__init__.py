@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         ResumeRefused,
         UnknownTrajectory,
     )
-    from .agent.life import Outcome
-    from .agent.settle import Waiting
+    from .agent.outcome import Outcome
+    from .agent.outcome import Waiting
     from .journal import Journal
     from .replay_run import Report, replay
     from .tools import (
@@ -58,8 +58,8 @@ _HOMES: Final[dict[str, str]] = {
     ),
     **dict.fromkeys(("Report", "replay"), "replay_run"),
     "Journal": "journal",
-    "Outcome": "agent.life",
-    "Waiting": "agent.settle",
+    "Outcome": "agent.outcome",
+    "Waiting": "agent.outcome",
 }  # fmt: skip
 
 __all__ = [

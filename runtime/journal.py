@@ -22,7 +22,7 @@ from .agent import driver_async, driver_sync
 from .agent.authorize import policy_version
 from .agent.enter import Order
 from .agent.errors import Misuse
-from .agent.life import Outcome
+from .agent.outcome import Outcome
 from .agent.ports import Ports
 from .agent.session import Session, Setup
 from .env import REAL_ENV, Env
@@ -103,7 +103,8 @@ class Journal:
         """Start, resume or report the trajectory `id`, in this thread.
 
         An unknown id starts (`task` required); an open one resumes at its open turn; an ended one answers with its
-        recorded outcome. Options: model, sampling, prompt_version, budget, subjects, principal, workspace.
+        recorded outcome. Options: model, sampling, prompt_version, budget, subjects, principal, workspace;
+        for a resume that a person decided also close_turn, accept_loss and because.
         Raises `Conflict`, `Busy`, `UnknownTrajectory`, `ResumeRefused`, `Diverged`, and what the agent raised: the
         trajectory then stays open. Raises `Misuse` at once inside a running event loop: use `await journal.arun`.
         """
@@ -128,11 +129,14 @@ class Journal:
         check_trajectory_id(trajectory_id)
         known = {
             "model", "sampling", "prompt_version", "budget", "subjects", "principal", "workspace", "parent",
+            "accept_loss", "close_turn", "because",
         }  # fmt: skip
         unknown = set(options) - known
         if unknown:
             raise Misuse(f"journal.run: no option is named {', '.join(sorted(unknown))}")
         self._check_workspace(options.get("workspace"))
+        if (options.get("accept_loss") or options.get("close_turn")) and not str(options.get("because") or "").strip():
+            raise Misuse("journal.run: accept_loss and close_turn are recorded with a reason; give because=TEXT")
         model = options.get("model")
         order = Order(
             task=task,
@@ -147,6 +151,9 @@ class Journal:
             principal=options.get("principal", self.principal),
             workspace=options.get("workspace"),
             parent=options.get("parent"),
+            accept_loss=bool(options.get("accept_loss")),
+            close_turn=bool(options.get("close_turn")),
+            because=options.get("because") or "",
             started=self._declared,
         )
         session = Session(

@@ -38,6 +38,7 @@ class Action:
     step: str = ""
     hash: str = ""
     decision: str = ""
+    authorized_seq: int = -1
     intent: ToolIntent | None = None
     intent_seq: int = -1
     intent_token: int = 0
@@ -82,10 +83,10 @@ class Actions:
         """Return n: how many earlier proposals have this step and hash, in the numeric order of action ids."""
         return bisect_left(self._places.get((step, hashed), []), _order(action_id))
 
-    def in_doubt(self) -> list[Action]:
-        """Actions with an intent and no result, in the order of their intents."""
-        found = [action for action in self.by_id.values() if action.phase == "open"]
-        return sorted(found, key=lambda action: action.intent_seq)
+    def undecided(self) -> list[Action]:
+        """Actions that were authorized and have no outcome, in the order of their latest events."""
+        found = [action for action in self.by_id.values() if not action.outcome and action.authorized_seq >= 0]
+        return sorted(found, key=lambda action: max(action.intent_seq, action.authorized_seq))
 
     def apply(self, event: Event) -> None:
         """Take in one event."""
@@ -93,7 +94,7 @@ class Actions:
         if isinstance(body, ModelReplied):
             self._proposed(event.sequence_number, body)
         elif isinstance(body, Authorized):
-            self._authorized(body)
+            self._authorized(event.sequence_number, body)
         elif isinstance(body, ToolIntent):
             self._intended(event, body)
         elif isinstance(body, ToolResult | ToolSettled):
@@ -113,9 +114,9 @@ class Actions:
             self.by_id[action.action_id] = action
             self._place(action, call.tool, self._hash_call(call.tool, call, sequence_number))
 
-    def _authorized(self, body: Authorized) -> None:
+    def _authorized(self, sequence_number: int, body: Authorized) -> None:
         action = self._action(body.action_id, body.tool)
-        action.decision = body.decision
+        action.decision, action.authorized_seq = body.decision, sequence_number
         self._place(action, action.step or body.tool, body.arguments_hash)
 
     def _intended(self, event: Event, body: ToolIntent) -> None:

@@ -26,6 +26,7 @@ from trajlake.schemas.events import (
     ToolResult,
     ToolSettled,
 )
+from trajlake.schemas.values import from_tree, plain_text
 
 from ..models.protocol import result_item
 from .actions import Action
@@ -50,22 +51,23 @@ class ContextList:
 
     def __init__(self, inline: Inline) -> None:
         self.items: list[Item] = []
-        self.built: tuple[int, tuple[int, ...]] | None = None
+        self.built: tuple[int, list[int]] | None = None
         self.drifted: int | None = None
         self._inline = inline
         self._purposes: dict[int, str] = {}
         self._asides: dict[int, Item] = {}
-        self._hashed: list[tuple[str, str]] = []
+        self._refs: list[int] = []
+        self._running: list[str] = []
 
     def apply(self, event: Event, action: Action | None) -> None:
         """Take in one event; `action` is the one it belongs to, already up to date."""
         body, seq = event.body, event.sequence_number
         if isinstance(body, MessageAdded):
-            self.items.append(Item(seq, body.item_hash, self._inline(body.wire)))
+            self._put(len(self.items), 0, Item(seq, body.item_hash, from_tree(self._inline(body.wire))))
         elif isinstance(body, ContextBuilt):
             self._purposes = {seq: body.purpose}
             self.built = seq, self._refs_of(body)
-            if self.built[1] == self.refs() and self.hash(body.head) != body.context_hash:
+            if self.built[1] == self._refs and self.hash(body.head) != body.context_hash:
                 self.drifted = seq if self.drifted is None else self.drifted
         elif isinstance(body, ModelReplied):
             if body.status == "kept":
@@ -78,26 +80,21 @@ class ContextList:
 
     def refs(self) -> tuple[int, ...]:
         """The events that hold the items, in order."""
-        return tuple(item.ref for item in self.items)
+        return tuple(self._refs)
 
     def hash(self, head: ContextHead) -> str:
         """Return the context hash of the items now in force behind `head`; only what is new is hashed."""
-        hashed = self._hashed
-        same = 0
-        for (own, _), item in zip(hashed, self.items, strict=False):
-            if own != item.hash:
-                break
-            same += 1
-        del hashed[same:]
-        running = hashed[-1][1] if hashed else ITEMS_START
-        for item in self.items[same:]:
+        running = self._running[-1] if self._running else ITEMS_START
+        for item in self.items[len(self._running) :]:
             running = extend_items_hash(running, (item.hash,))
-            hashed.append((item.hash, running))
+            self._running.append(running)
         return context_hash(head, running)
 
-    def refs_at(self, body: ContextBuilt) -> tuple[int, ...]:
-        """The events that hold the items of the context just built."""
-        return self.built[1] if self.built is not None else self._refs_of(body)
+    def wires_of(self, body: ContextBuilt) -> list[Any]:
+        """The items of the context just built, as the model is shown them."""
+        refs = self.built[1] if self.built is not None else self._refs_of(body)
+        known = {item.ref: item.wire for item in [*self._asides.values(), *self.items]}
+        return [known[ref] for ref in refs]
 
     def by_ref(self, ref: int) -> Item:
         """Return the item that an event holds, in force or an aside; KeyError for none."""
@@ -106,14 +103,20 @@ class ContextList:
                 return item
         return self._asides[ref]
 
-    def _refs_of(self, body: ContextBuilt) -> tuple[int, ...]:
-        kept = self.built[1][: body.keep] if body.base is not None and self.built is not None else ()
-        return kept + tuple(_number(ref) for ref in body.append)
+    def _refs_of(self, body: ContextBuilt) -> list[int]:
+        kept = self.built[1][: body.keep] if body.base is not None and self.built is not None else []
+        return kept + [_number(ref) for ref in body.append]
+
+    def _put(self, at: int, replaces: int, item: Item) -> None:
+        """Put an item in place of `replaces` others; what was hashed behind it is hashed again when it is asked for."""
+        self.items[at : at + replaces] = [item]
+        self._refs[at : at + replaces] = [item.ref]
+        del self._running[at:]
 
     def _replied(self, seq: int, body: ModelReplied) -> None:
         item = Item(seq, body.item_hash, wire_of_reply(body, self._inline))
         if self._purposes.get(_number(body.context), "act") == "act":
-            self.items.append(item)
+            self._put(len(self.items), 0, item)
         else:
             self._asides[seq] = item
 
@@ -125,7 +128,7 @@ class ContextList:
         wire = result_wire(body, action.proposal, self._inline, wire_format=action.format)
         item = Item(seq, item_hash(wire), wire, action.action_id)
         at, replaces = place
-        self.items[at : at + replaces] = [item]
+        self._put(at, replaces, item)
 
     def _place_of(self, action: Action) -> tuple[int, int] | None:
         """Where the result goes, and 1 if it takes an earlier one's place; None if its reply was compacted away."""
@@ -146,16 +149,16 @@ class ContextList:
         if body.reply is not None:
             summary = self.by_ref(_number(body.reply))
         else:
-            wire = {"role": "user", "content": self._inline(body.summary)}
+            wire = {"role": "user", "content": plain_text(str(from_tree(self._inline(body.summary))))}
             summary = Item(seq, item_hash(wire), wire)
-        self.items[body.keep :] = [summary]
+        self._put(body.keep, len(self.items) - body.keep, summary)
 
 
 def wire_of_reply(body: ModelReplied, inline: Inline) -> Any:
     """Return the reply as a context item: stored beside `raw`, or read out of it at `wire_pointer`."""
     if body.wire is not None:
-        return inline(body.wire)
-    return at_pointer(msgspec.json.decode(inline(body.raw)), body.wire_pointer)
+        return from_tree(inline(body.wire))
+    return at_pointer(msgspec.json.decode(from_tree(inline(body.raw))), body.wire_pointer)
 
 
 def result_wire(body: ToolResult | ToolSettled, call: ProposedCall, inline: Inline, *, wire_format: str) -> Any:

@@ -17,8 +17,9 @@ from .errors import Misuse
 from .handles import TrajectoryHandle, TurnHandle, call_given
 from .inputs import read_slowly
 from .leave import abandon, ask_for_end, end_task
-from .life import Outcome, conclude, prepare
+from .life import conclude, prepare
 from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
+from .outcome import Outcome
 from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
 from .session import Session
 from .spawn import run_spawn
@@ -159,7 +160,7 @@ class Trajectory(TrajectoryHandle):
         """Yield the turns from the open one on, until the end is asked for or `max` turns were begun."""
         s = self._s
         number = s.loop.enter(s)
-        served = s.turn >= 0
+        served = s.turn == number
         while number < max and s.ended is None:
             if s.owner_now() != s.owner:
                 raise Misuse("t.turns: a trajectory belongs to the thread that runs it")

@@ -46,6 +46,9 @@ class Order:
     principal: str | None = None
     workspace: str | None = None
     parent: Any = None
+    accept_loss: bool = False
+    close_turn: bool = False
+    because: str = ""
     started: Callable[[], Mapping[str, Any]] = dict
 
 
@@ -91,19 +94,17 @@ def check_order(s: Session, known: Known, order: Order) -> None:
         raise Conflict(f"trajectory {s.trajectory_id!r} was started with another task; use another id")
 
 
-def take(s: Session) -> Steps:
+def take(s: Session, before: Known) -> Steps:
     """Take the lease, then read the log (again). Returns `Known`; raises `Busy`, `ResumeRefused`."""
     claim = Claim(
         tenant=s.tenant, trajectory_id=s.trajectory_id, worker=s.ports.worker, writer=s.ports.log.writer_id,
         host=s.ports.host, first_lsn=s.ports.log.next_lsn,
     )  # fmt: skip
-    seen: set[int] = set()
+    seen = {event.fencing_token for event in before.found.events}
 
     def tokens() -> tuple[bool, set[int]]:
-        record = s.ports.leases.read(s.tenant, s.trajectory_id)
-        events = s.ports.log.read(s.tenant, s.trajectory_id, record).events
-        seen.update(event.fencing_token for event in events)
-        return bool(events), seen
+        # Read just before, and again once the lease is held: a token met only then gives the lease back.
+        return bool(seen), seen
 
     while True:
         try:
@@ -176,13 +177,13 @@ def adopt_history(s: Session, known: Known) -> None:
         s.view.apply(event)
 
 
-def check_resumable(s: Session, known: Known) -> ResumeRefused | None:
+def check_resumable(s: Session, known: Known, order: Order) -> ResumeRefused | None:
     """Return why this trajectory may not go on here, or None."""
     for event in s.events:
         verdict = resumable(event.schema_version)
         if not verdict.ok:
             return ResumeRefused("schema", verdict.reason)
-    if not known.found.complete or known.history.held_back:
+    if (not known.found.complete or known.history.held_back) and not order.accept_loss:
         return ResumeRefused("log_incomplete", "events are missing; bring them back, or resume with --accept-loss")
     started: TaskStarted = s.events[0].body
     hosts = [event.body.host for event in s.events if event.type == "LeaseAcquired"][:-1]

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 
 class AgentError(Exception):
-    """Root of the agent's errors; its text is one line fit for a user."""
+    """Root of the agent's errors; its text is one line fit for a user. `exit_code` is what a command ends with."""
+
+    exit_code = 2
 
 
 class Conflict(AgentError):
@@ -29,6 +31,8 @@ class UnknownTrajectory(AgentError):
 
 class Busy(AgentError):
     """Another worker holds the trajectory's lease, or this one can no longer prove that it does."""
+
+    exit_code = 3
 
 
 class Diverged(AgentError):
@@ -52,6 +56,8 @@ class ResumeRefused(AgentError):
 
 class ModelFailed(AgentError):
     """Every attempt of one model call failed; the last failure is the text."""
+
+    exit_code = 3
 
 
 class BudgetExhausted(AgentError):

@@ -9,6 +9,7 @@ from trajlake.schemas.events import EndStatus, LeaseReleased, TaskEnded
 
 from ..lease import Head
 from .errors import Misuse
+from .outcome import Outcome, Waiting
 from .requests import Block, Steps
 from .session import Session
 from .settle import in_doubt
@@ -57,6 +58,24 @@ def ask_for_end(s: Session, status: str, result: Any, reason: str) -> None:
     s.check_usable("finish" if status == "completed" else "fail")
     values.to_tree(result)
     s.ended = status, result, reason
+
+
+def park(s: Session, waits: tuple[Waiting, ...]) -> Steps:
+    """Release the worker: everything is durable, the lease is let go; mail, time or a person brings it on."""
+    yield from s.checked_barrier()
+    yield from let_go(s, "parked")
+    return Outcome("parked", None, waits)
+
+
+def cancel(s: Session) -> Steps:
+    """End as cancelled, with the reason of whoever asked."""
+    request = next((event.body.because for event in reversed(s.events) if event.type == "CancelRequested"), "")
+    s.live = True
+    s.table.clear()
+    s.ended = ("cancelled", None, request)
+    yield from end_task(s)
+    yield from let_go(s, "ended")
+    return Outcome("cancelled", request)
 
 
 def _status(status: str) -> EndStatus:

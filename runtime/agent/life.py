@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import DriftDetected, Resumed, TaskStarted
 
-from .authorize import policy_version
-from .enter import (
-    Known,
-    Order,
-    adopt_history,
-    begin,
-    check_order,
-    check_resumable,
-    look,
-    recorded_outcome,
-    refuse,
-    take,
-)
+from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, take
 from .errors import Busy, Cancelled, Misuse, Parked
-from .leave import end_task, let_go
+from .leave import cancel, end_task, let_go, park
 from .mailroom import drain
+from .outcome import Outcome, Waiting
 from .requests import Block, Steps
+from .resume import resume
 from .session import Session
-from .settle import Waiting, settle_all, stage_of
+from .settle import stage_of
 
-Status = Literal["completed", "failed", "cancelled", "parked"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended. `result`: of a completed task its result, of a failed or cancelled one the reason.
-
-    `waiting_for`: what a parked trajectory waits for, one question each.
-    """
-
-    status: Status
-    result: Any = None
-    waiting_for: tuple[Waiting, ...] = ()
+_logger = logging.getLogger("trajlake")
 
 
 def prepare(s: Session, order: Order) -> Steps:
@@ -53,7 +30,7 @@ def prepare(s: Session, order: Order) -> Steps:
         early = yield from _without_lease(s, known)
         if early is not None:
             return early
-    known = yield from take(s)
+    known = yield from take(s, known)
     try:
         check_order(s, known, order)
     except BaseException:
@@ -62,7 +39,7 @@ def prepare(s: Session, order: Order) -> Steps:
     s.live = True
     yield from begin(s, known, order)
     if s.resumed:
-        outcome = yield from _resume(s, known, order)
+        outcome = yield from resume(s, known, order)
         if outcome is not None:
             return outcome
         _reset(s)
@@ -107,64 +84,6 @@ def _still_waiting(s: Session) -> tuple[Waiting, ...]:
     return tuple(waits)
 
 
-def _resume(s: Session, known: Known, order: Order) -> Steps:
-    """Mail, checks, settling, then the seam. Returns an `Outcome` when the agent is not to be called."""
-    if known.end is not None:
-        yield from drain(s, steer=True)
-        yield from s.checked_barrier()
-        yield from let_go(s, "ended")
-        return Outcome(*recorded_outcome(s, known.end))
-    why = check_resumable(s, known)
-    if why is not None:
-        yield from refuse(s, why)
-    yield from drain(s)
-    if s.cancelled():
-        return (yield from _cancel(s))
-    settled, questions = yield from settle_all(s, complete=known.found.complete)
-    if questions:
-        return (yield from _park(s, tuple(questions)))
-    yield from _note_drift(s, order)
-    before = known.history.events[-1]
-    started: TaskStarted = s.events[0].body
-    yield from s.record(
-        Resumed(
-            last_sequence=before.sequence_number,
-            gap_ms=max(0, s.ports.env.now_us() - before.recorded_at) // 1000,
-            workspace="" if started.workspace == "none" else "as it stands",
-            settled=tuple(settled),
-            log_complete=known.found.complete,
-        )
-    )
-    yield from s.checked_barrier()
-    return None
-
-
-def _note_drift(s: Session, order: Order) -> Steps:
-    """Record what differs from the start: model, prompt, tools. The new one is used, from the next turn on."""
-    started: TaskStarted = s.events[0].body
-    model = order.model if order.model != "unknown" else started.model
-    compared = (
-        ("model", "model", started.model, model),
-        ("prompt", "prompt_version", started.prompt_version, order.prompt_version or started.prompt_version),
-        ("tool_schema", "tools", started.tool_schema_version, order.tool_schema_version),
-        ("contract", "policy", started.policy_version, policy_version(s.setup.policy)),
-    )
-    for what, component, old, new in compared:
-        latest = next((e.body.new for e in reversed(s.events) if _is_drift(e, what, component)), old)
-        if latest != new:
-            switch = what != "contract"
-            yield from s.record(
-                DriftDetected(
-                    what=what, component=component, old=latest, new=new, choice="switch",  # type: ignore[arg-type]
-                    system_no=s.view.system_no + 1 if switch else s.view.system_no,
-                )
-            )  # fmt: skip
-
-
-def _is_drift(event: Event, what: str, component: str) -> bool:
-    return event.type == "DriftDetected" and (event.body.what, event.body.component) == (what, component)
-
-
 def _reset(s: Session) -> None:
     """Make ready for re-entry: the agent sees nothing yet, its recorded operations are served."""
     s.live = False
@@ -184,11 +103,21 @@ class LiveLoop:
         if s.open_turn < 0:
             s.check_served()
             return 0
+        if s.closed_turn:
+            return self._after_closed(s)
         for event in _events_of(s, lambda turn: turn < s.open_turn):
             if event.sequence_number > s.view.applied:
                 s.view.apply(event)
         s.enter_turn(s.open_turn, _events_of(s, lambda turn: turn >= s.open_turn))
         return s.open_turn
+
+    def _after_closed(self, s: Session) -> int:
+        for event in s.events:
+            if event.sequence_number > s.view.applied and event.sequence_number not in s.given_up:
+                s.view.apply(event)
+        s.enter_turn(s.open_turn, [])
+        s.go_live(f"turn {s.open_turn + 1}")
+        return s.open_turn + 1
 
     def next(self, s: Session, number: int) -> Steps:
         """Begin a new turn: everything recorded of the last one must have been asked for; then the mail is read."""
@@ -205,13 +134,15 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
     if s.unwinding is not None:
         error = s.unwinding
     if isinstance(error, Parked):
-        return (yield from _park(s, tuple(error.args[0])))
+        return (yield from park(s, tuple(error.args[0])))
     if isinstance(error, Cancelled):
-        return (yield from _cancel(s))
+        return (yield from cancel(s))
     if error is not None and s.end is None:
         if not isinstance(error, Busy):
             yield from let_go(s, f"error: {type(error).__name__}")
         raise error
+    if error is not None:
+        _logger.warning("trajectory %s: the agent raised %s after its end", s.trajectory_id, type(error).__name__)
     if s.ended is None:
         s.ended = ("failed", None, "no turns left") if s.exhausted else ("completed", value, "")
     try:
@@ -223,22 +154,6 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
     status, result, reason = s.ended
     yield from let_go(s, "ended")
     return Outcome(status, result if status == "completed" else reason)  # type: ignore[arg-type]
-
-
-def _park(s: Session, waits: tuple[Waiting, ...]) -> Steps:
-    yield from s.checked_barrier()
-    yield from let_go(s, "parked")
-    return Outcome("parked", None, waits)
-
-
-def _cancel(s: Session) -> Steps:
-    request = next((event.body.because for event in reversed(s.events) if event.type == "CancelRequested"), "")
-    s.live = True
-    s.table.clear()
-    s.ended = ("cancelled", None, request)
-    yield from end_task(s)
-    yield from let_go(s, "ended")
-    return Outcome("cancelled", request)
 
 
 def _events_of(s: Session, wanted: Callable[[int], bool]) -> list[Event]:

@@ -157,7 +157,7 @@ def _call(s: Session, ask: Ask, built: Event, attempts: int) -> Steps:
     specs = [
         protocol.ToolSpec(name=tool.name, description=tool.description, schema=tool.parameters) for tool in ask.tools
     ]
-    items = [s.view.context.by_ref(ref).wire for ref in s.view.context.refs_at(built.body)]
+    items = s.view.context.wires_of(built.body)
     shown = protocol.Context(items=items, parameters=ask.parameters or {}, turn=s.turn, purpose=ask.purpose)
     request: bytes = ask.model.request(shown, specs)
     while True:

@@ -58,6 +58,8 @@ class Session:
         self.info = TrajectoryInfo(tenant=tenant, trajectory_id=trajectory_id, model="unknown", started_on="1970-01-01")
         self.ticket: Ticket | None = None
         self.cancel_seen = False
+        self.loss_seq = -1
+        self.closed_turn = False
         self.principal: str | None = None
         self.end: Event | None = None
         self.view = self.new_view()

@@ -6,7 +6,7 @@ frame before are durable first, and the lease is extended as the last step befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,25 +23,13 @@ from .authorize import Verdict, Wanted, call_of
 from .decide import Doubt, probe_due_s, settle_step
 from .dispatch import intend, known, recorded_wanted, result_of_body, send_once
 from .mailroom import drain
+from .outcome import Waiting
 from .requests import Done, Sleep, Steps
 from .session import Session
 from .texts import DELIVERED_VERSION, delivered
 
 KEY_PAUSE_S = 0.1
 """Wait after the first same-key send without an answer; doubled each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """One thing a parked trajectory waits for, and the one question to answer."""
-
-    kind: str
-    action_id: str
-    tool: str
-    question: str
-    approval_id: str = ""
-    key: str = ""
-    until: int | None = None
 
 
 def stage_of(s: Session, action: Action, *, waited: bool = False) -> str:
@@ -52,14 +40,15 @@ def stage_of(s: Session, action: Action, *, waited: bool = False) -> str:
         Facts(
             live=True, authorized=action.decision == "allow", intent=intent is not None, outcome=bool(action.outcome),
             asynchronous=intent is not None and intent.asynchronous,
-            deadline=deadline_at is None or s.ports.env.now_us() <= deadline_at, waited=waited, loss=False,
+            deadline=deadline_at is None or s.ports.env.now_us() <= deadline_at, waited=waited,
+            loss=0 <= action.authorized_seq < s.loss_seq,
         )
     )  # fmt: skip
 
 
 def in_doubt(s: Session) -> list[Action]:
     """Actions with an intent, no result, and nobody who waits for one; in log order."""
-    return [action for action in s.view.actions.in_doubt() if stage_of(s, action) == "in_doubt"]
+    return [action for action in s.view.actions.undecided() if stage_of(s, action) == "in_doubt"]
 
 
 def settle_all(s: Session, *, complete: bool) -> Steps:
@@ -126,7 +115,7 @@ def settle(s: Session, action_id: str) -> Steps:
 
 def _callable_again(s: Session, action: Action) -> tuple[Tool | None, Wanted | None]:
     tool = s.setup.tools.get(action.tool)
-    if tool is None or action.intent is None:
+    if tool is None or action.intent is None or action.intent.tool_version != tool.options.version:
         return None, None
     try:
         return tool, recorded_wanted(s, action.intent, tool)

@@ -14,8 +14,8 @@ from trajlake.schemas import values
 from trajlake.schemas.events import InputRead
 
 from .errors import Misuse, Parked
-from .life import Outcome
 from .mailroom import boundary
+from .outcome import Outcome
 from .requests import Done, Steps
 from .session import Session
 

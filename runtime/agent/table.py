@@ -31,6 +31,9 @@ from trajlake.schemas.events import (
     VarSet,
 )
 
+AGED = "past its half-life at a resume"
+"""Why the runtime itself invalidates an observation; no operation of the agent says this."""
+
 Name = tuple[str, str]
 """(kind, name) of an operation."""
 
@@ -68,6 +71,8 @@ def operation_of(event: Event) -> Name | None:
         return ("call", body.tool) if proposed_here else None
     field = INTENT_KINDS.get(type(body))
     if field is None or (isinstance(body, ObservationCached) and body.action_id):
+        return None
+    if isinstance(body, ObservationInvalidated) and body.because == AGED:
         return None
     return type(body).__name__, getattr(body, field) if field else ""
 

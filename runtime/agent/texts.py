@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from trajlake.schemas.errors import InvalidValue
 from trajlake.schemas.events import ToolResult, ToolSettled
+from trajlake.schemas.values import from_tree, plain_text
 
 DELIVERED_VERSION: Final = 1
 
@@ -16,11 +19,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def text_of(tree: Any) -> str:
     """Return an output tree as the text a model is given: a string as it is, anything else as compact JSON."""
-    if isinstance(tree, str):
-        return tree
-    if isinstance(tree, Mapping) and len(tree) == 1 and isinstance(tree.get("$str"), str):
-        return str(tree["$str"])
-    return _encode(tree).decode()
+    if isinstance(tree, Mapping) and len(tree) == 1 and next(iter(tree)).startswith("$"):
+        # A text that JSON cannot keep (a lone surrogate, U+0000) is tagged; a class that is gone stays as it is.
+        with contextlib.suppress(InvalidValue):
+            value = from_tree(tree)
+            tree = value if isinstance(value, str) else tree
+    return plain_text(tree) if isinstance(tree, str) else _encode(tree).decode()
 
 
 def delivered(verdict: str, evidence: Any) -> str:

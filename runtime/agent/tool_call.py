@@ -21,9 +21,10 @@ from .dispatch import Dispatch, intend, recorded_wanted, run_batch
 from .errors import Diverged, Misuse, Parked
 from .mailroom import boundary
 from .model_call import ToolCall
+from .outcome import Waiting
 from .requests import Steps
 from .session import Session
-from .settle import Waiting, question, settle, stage_of
+from .settle import question, settle, stage_of
 from .texts import result_text
 
 
