@@ -40,7 +40,7 @@ class Witness:
         self.check(image, place)
 
     def break_off_recovery(self, image: FaultyEnv) -> FaultyEnv:
-        calls = self.random.randint(1, 8)
+        calls = self.random.randint(1, 14)
         deeper: list[FaultyEnv] = []
 
         def stop(_operation: str, _path: str) -> None:
@@ -113,12 +113,15 @@ def test_a_seal_cut_short_by_power_loss_is_never_taken_for_a_whole_one() -> None
     """Sizes that would let the SEAL end exactly where the file ends, before it is cut."""
     options = WriterOptions(segment_size_min_bytes=16_384, segment_size_max_bytes=16_384)
     ends_at_the_end = 0
-    for size in range(1400, 1700, 8):
+    for size in range(1200, 1500, 8):
         env = FaultyEnv(size)
         writer = BareWriter(env, options=options)
         # So many that the SEAL lies in several sectors, which a power loss keeps one by one.
-        events = [event_of("t", n, size=24) for n in range(60)] + [event_of("t", 60, size=size)]
-        writer.chain.write_batch([group(events)])
+        first = [event_of("t", n, size=24) for n in range(30)]
+        second = [*(event_of("u", n, size=24) for n in range(30)), event_of("u", 30, size=size)]
+        events = first + second
+        writer.chain.write_batch([group(first)])
+        writer.chain.write_batch([group(second)])
         active = writer.chain._active
         assert active is not None
         ends_at_the_end += active.offset + active.index.seal_size() == active.header.size_bytes
@@ -130,6 +133,22 @@ def test_a_seal_cut_short_by_power_loss_is_never_taken_for_a_whole_one() -> None
         for image in images:
             assert plain(BareWriter(image).events()) == plain(events), f"payload of {size} bytes"
     assert ends_at_the_end == 0
+
+
+def test_a_seal_that_recovery_writes_is_never_left_half_in_a_file_that_is_cut() -> None:
+    env = FaultyEnv(1)
+    options = WriterOptions(segment_size_min_bytes=32_768, segment_size_max_bytes=32_768)
+    writer = BareWriter(env, options=options)
+    events = [event_of("t", n, size=24) for n in range(61)]
+    writer.chain.write_batch([group(events[:60])])
+    writer.chain.write_batch([group(events[60:])])
+    dead = env.process_death()
+    images: list[FaultyEnv] = []
+    dead.before = lambda _operation, _path: images.extend(dead.crash_image(seed) for seed in range(20))
+    BareWriter(dead)
+    assert len(images) > 150
+    for image in images:
+        assert plain(BareWriter(image).events()) == plain(events)
 
 
 def test_without_the_barrier_acknowledged_events_are_lost() -> None:
