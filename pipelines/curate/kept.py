@@ -1,0 +1,184 @@
+"""Candidate rows kept from night to night: `<lake>/_trajlake/curate/<key>/part-*.parquet`.
+
+A trajectory is read again when its head has changed; nothing else reads events. What is kept is a copy of payloads,
+so it goes when they are erased: `forget` is part of an erasure, and every run begins with `drop_erased`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from trajlake.pipelines.durable_files import make_directory
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+
+from .extract import ExtractKey
+from .tasks import ExtractPlan, plan_tasks, write_plan
+from .worker import run_task, write_rows
+
+FOLDER: Final = "curate"
+SMALL_BYTES: Final = 32 * 1024 * 1024
+SMALL_PARTS_MAX: Final = 24
+"""Parts smaller than `SMALL_BYTES` are merged once there are more than this many."""
+
+HEAVY: Final = ("messages", "tools", "context_hashes", "token_ids", "logprobs", "target_characters")
+"""Columns that only writing reads."""
+KEY: Final = ["tenant", "trajectory_id", "head_hash"]
+
+Run = Callable[[str, int], None]
+"""Runs the tasks of the plan at a path; the number is how many there are."""
+
+
+class Kept:
+    """The kept rows of one lake under one key. One process at a time should add to it; readers need nothing."""
+
+    def __init__(self, lake: Lake, key: ExtractKey) -> None:
+        self.lake = lake
+        self.key = key
+        self.folder = lake.path(STATE_DIRECTORY, FOLDER, key.name())
+
+    def parts(self) -> list[str]:
+        """Return the paths of all parts, by name."""
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        return [os.path.join(self.folder, name) for name in sorted(names) if name.endswith(".parquet")]
+
+    def heads(self) -> pl.DataFrame:
+        """Return the trajectories that are kept, each with the head it was read at."""
+        found = [pl.read_parquet(path, columns=KEY).unique() for path in self.parts()]
+        return pl.concat(found).unique() if found else pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
+
+    def bring(
+        self, snapshot: Snapshot, wanted: pl.DataFrame, evaluations: dict[str, bytes], run: Run | None = None
+    ) -> int:
+        """Extract what of `wanted` (tenant, trajectory_id, head_hash) is not kept yet; return how many trajectories."""
+        absent = wanted.select(KEY).join(self.heads(), on=KEY, how="anti", maintain_order="left")
+        if not len(absent):
+            return 0
+        make_directory(self.folder)
+        staging = tempfile.mkdtemp(prefix="curate-", dir=self.lake.path(STATE_DIRECTORY, "staging"))
+        try:
+            path = os.path.join(staging, "wanted.arrow")
+            absent.write_ipc(path)
+            plan = ExtractPlan(
+                lake=self.lake.url,
+                snapshot=snapshot.number,
+                folder=staging,
+                kept=self.folder,
+                wanted=path,
+                key=self.key,
+                evaluations=evaluations,
+                pin=getattr(self.lake, "pin_name", ""),
+                tasks=plan_tasks(self.lake.files(snapshot, "events"), absent),
+            )
+            (run or run_here)(write_plan(plan), len(plan.tasks))
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        self._merge_small()
+        return len(absent)
+
+    def features(self, wanted: pl.DataFrame) -> pl.DataFrame:
+        """Return every light column of the rows of `wanted`, one row per segment, by row key and segment."""
+        return self._rows(wanted, None, light=True)
+
+    def rows(self, wanted: pl.DataFrame, low: str, high: str) -> pl.DataFrame:
+        """Return whole rows of `wanted` whose row key is in [low, high), by row key and segment."""
+        return self._rows(wanted, (low, high), light=False)
+
+    def _rows(self, wanted: pl.DataFrame, keys: tuple[str, str] | None, *, light: bool) -> pl.DataFrame:
+        parts = []
+        heads = wanted.select(KEY).unique()
+        for path in self.parts():
+            scan = pl.scan_parquet(path, hive_partitioning=False, glob=False)
+            if light:
+                scan = scan.drop(HEAVY)
+            if keys is not None:
+                scan = scan.filter((pl.col("row_key") >= keys[0]) & (pl.col("row_key") < keys[1]))
+            rows = scan.collect()
+            if len(rows):
+                parts.append(rows.join(heads, on=KEY, how="semi"))
+        if not parts:
+            from .extract import empty_rows
+
+            rows = empty_rows()
+            return rows.drop(HEAVY) if light else rows
+        whole = pl.concat(parts, rechunk=False).unique(["tenant", "trajectory_id", "segment_no"], keep="any")
+        return whole.sort("row_key", "tenant", "trajectory_id", "segment_no")
+
+    def _merge_small(self) -> None:
+        small = [path for path in self.parts() if os.path.getsize(path) < SMALL_BYTES]
+        if len(small) <= SMALL_PARTS_MAX:
+            return
+        rows = pl.concat([pl.read_parquet(path) for path in small]).unique([*KEY, "segment_no"], keep="any")
+        write_rows(
+            rows.sort("row_key", "segment_no"), os.path.join(self.folder, f"part-0-merged-{secrets.token_hex(4)}.parquet")
+        )
+        for path in small:
+            os.unlink(path)
+
+
+def run_here(plan_path: str, count: int) -> None:
+    """Run every task in this process."""
+    for number in range(count):
+        run_task(plan_path, number)
+
+
+def pool_of(workers: int) -> Run:
+    """Return a runner of tasks in `workers` processes; one task or one worker stays in this process."""
+
+    def run(plan_path: str, count: int) -> None:
+        if workers <= 1 or count <= 1:
+            run_here(plan_path, count)
+            return
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        # Spawned: a forked child would inherit locks that Polars' threads hold.
+        context = multiprocessing.get_context("spawn")
+        threads, os.environ["POLARS_MAX_THREADS"] = os.environ.get("POLARS_MAX_THREADS"), "1"
+        try:
+            with ProcessPoolExecutor(min(workers, count), mp_context=context) as pool:
+                for done in [pool.submit(run_task, plan_path, number) for number in range(count)]:
+                    done.result()
+        finally:
+            if threads is None:
+                del os.environ["POLARS_MAX_THREADS"]
+            else:
+                os.environ["POLARS_MAX_THREADS"] = threads
+
+    return run
+
+
+def forget(lake: Lake) -> int:
+    """Remove everything that curation keeps of a lake; return the bytes freed. The next run reads events again."""
+    folder = lake.path(STATE_DIRECTORY, FOLDER)
+    size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+    shutil.rmtree(folder, ignore_errors=True)
+    return size
+
+
+def drop_erased(lake: Lake, snapshot: Snapshot) -> bool:
+    """Forget everything kept when the lake's erasure epoch has risen since it was; return whether that happened."""
+    mark = lake.path(STATE_DIRECTORY, FOLDER, "epoch.json")
+    try:
+        with open(mark, "rb") as file:
+            known = msgspec.json.decode(file.read(), type=int)
+    except (FileNotFoundError, msgspec.DecodeError):
+        known = -1
+    if known == snapshot.erasure_epoch:
+        return False
+    forget(lake)
+    make_directory(os.path.dirname(mark))
+    with open(mark, "wb") as file:
+        file.write(msgspec.json.encode(snapshot.erasure_epoch))
+    return known >= 0

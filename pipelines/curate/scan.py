@@ -1,0 +1,150 @@
+"""`trajlake scan`: every payload and blob of a lake, once per scanner version, into the ledger `secrets`.
+
+What has been scanned is noted per trajectory (up to which event, with that event's hash) and per blob under
+`_trajlake/scans/<version>/`, after the findings are in the ledger: a killed scan repeats work, never misses any.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets as randomness
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+
+from trajlake.pipelines.content_store import ContentStore
+from trajlake.pipelines.durable_files import make_directory, put_if_absent
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.ledger import append_ledger
+from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+
+from .secret_rules import PREFILTER, SCANNER_VERSION, WORDS, Found, find, suspicious
+from .tasks import plan_tasks, read_slices, read_table
+
+SCANNED_SCHEMA: Final[dict[str, Any]] = {
+    "tenant": pl.String, "trajectory_id": pl.String, "last_sequence": pl.Int64, "head_hash": pl.String, "sha256": pl.String,
+}  # fmt: skip
+COLUMNS: Final = ["tenant", "trajectory_id", "sequence_number", "cryptographic_hash", "payload"]
+
+
+class ScanReport(NamedTuple):
+    """What one scan did; `found` counts new rows of the ledger."""
+
+    scanner_version: str
+    snapshot: int
+    trajectories: int
+    payloads: int
+    blobs: int
+    found: int
+
+
+def scan(lake: Lake, snapshot: Snapshot) -> ScanReport:
+    """Scan what of `snapshot` has not been scanned by this version. Safe to kill and to run twice at once."""
+    known = scanned(lake)
+    trajectories = read_table(lake, snapshot, "trajectories", ["tenant", "trajectory_id", "last_sequence", "head_hash"])
+    trajectories = trajectories.sort("tenant", "trajectory_id")
+    wanted = trajectories.join(known, on=["tenant", "trajectory_id", "head_hash"], how="anti", maintain_order="left")
+    before = known_findings(lake)
+    seen = set(before["offset_hash"].to_list())
+    payloads = found = 0
+    for slices in plan_tasks(lake.files(snapshot, "events"), wanted):
+        rows = read_slices(slices, wanted, COLUMNS, None).filter(pl.col("payload").is_not_null())
+        fresh = _not_scanned(rows, known)
+        payloads += len(fresh)
+        found += _note(lake, _in_payloads(fresh), seen)
+    blobs = read_table(lake, snapshot, "blobs", ["tenant", "sha256", "path"])
+    absent = blobs.join(known, on=["tenant", "sha256"], how="anti").sort("tenant", "sha256")
+    found += _note(lake, _in_blobs(lake, absent), seen)
+    _remember(lake, snapshot, wanted, absent)
+    return ScanReport(SCANNER_VERSION, snapshot.number, len(wanted), payloads, len(absent), found)
+
+
+def scanned(lake: Lake) -> pl.DataFrame:
+    """Return what this version of the scanner has read: trajectories by head, blobs by hash."""
+    folder = lake.path(STATE_DIRECTORY, "scans", SCANNER_VERSION)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
+    except FileNotFoundError:
+        names = []
+    parts = [pl.read_parquet(os.path.join(folder, name)) for name in names]
+    return pl.concat(parts) if parts else pl.DataFrame(schema=SCANNED_SCHEMA)
+
+
+def known_findings(lake: Lake, files: list[str] | None = None) -> pl.DataFrame:
+    """Return the findings of this version of the scanner, one row each; of the given ledger files, or the newest."""
+    paths = lake.ledger_files("secrets") if files is None else files
+    names = ["tenant", "trajectory_id", "sequence_number", "sha256", "kind", "offset_hash", "scanner_version"]
+    if not paths:
+        return pl.DataFrame(schema={name: pl.Int64 if name == "sequence_number" else pl.String for name in names})
+    rows = pl.concat([pl.read_parquet(path, columns=names, hive_partitioning=False) for path in paths])
+    rows = rows.filter(pl.col("scanner_version") == SCANNER_VERSION)
+    return rows.unique(["tenant", "offset_hash"], keep="any").sort("tenant", "offset_hash")
+
+
+def _not_scanned(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Leave out events that an earlier scan has read: those up to one whose hash it noted."""
+    noted = known.filter(pl.col("trajectory_id").is_not_null())
+    same = rows.join(
+        noted, left_on=["tenant", "trajectory_id", "sequence_number", "cryptographic_hash"],
+        right_on=["tenant", "trajectory_id", "last_sequence", "head_hash"], how="inner",
+    ).group_by("tenant", "trajectory_id").agg(pl.col("sequence_number").max().alias("_read"))  # fmt: skip
+    joined = rows.join(same, on=["tenant", "trajectory_id"], how="left", maintain_order="left")
+    return joined.filter(pl.col("sequence_number") > pl.col("_read").fill_null(-1)).drop("_read")
+
+
+def _in_payloads(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    suspects = rows.filter(
+        pl.col("payload").str.contains_any(list(PREFILTER))
+        | pl.col("payload").str.contains_any(list(WORDS), ascii_case_insensitive=True)
+    )
+    findings = []
+    for tenant, trajectory, seq, text in suspects.select("tenant", "trajectory_id", "sequence_number", "payload").iter_rows():
+        for one in find(text):
+            findings.append(
+                {**_row(tenant, one, f"{tenant}\n{trajectory}\n{seq}"), "trajectory_id": trajectory, "sequence_number": seq}
+            )
+    return findings
+
+
+def _in_blobs(lake: Lake, blobs: pl.DataFrame) -> list[dict[str, Any]]:
+    store = ContentStore(lake.url)
+    findings = []
+    for tenant, digest, path in blobs.select("tenant", "sha256", "path").iter_rows():
+        text = store.get(tenant, digest, path).decode("utf-8", "ignore")
+        for one in find(text) if suspicious(text) else ():
+            findings.append({**_row(tenant, one, f"{tenant}\nblob\n{digest}"), "sha256": digest})
+    return findings
+
+
+def _row(tenant: str, found: Found, place: str) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "kind": found.kind,
+        "offset_hash": found.offset_hash(place),
+        "scanner_version": SCANNER_VERSION,
+    }
+
+
+def _note(lake: Lake, findings: list[dict[str, Any]], seen: set[str]) -> int:
+    fresh = []
+    for row in findings:
+        if row["offset_hash"] not in seen:
+            seen.add(row["offset_hash"])
+            fresh.append(row)
+    if fresh:
+        append_ledger(lake, "secrets", fresh)
+    return len(fresh)
+
+
+def _remember(lake: Lake, snapshot: Snapshot, trajectories: pl.DataFrame, blobs: pl.DataFrame) -> None:
+    if not len(trajectories) and not len(blobs):
+        return
+    empty = pl.DataFrame(schema=SCANNED_SCHEMA)
+    rows = pl.concat([empty, trajectories, blobs.select("tenant", "sha256")], how="diagonal")
+    folder = lake.path(STATE_DIRECTORY, "scans", SCANNER_VERSION)
+    make_directory(folder)
+    import io
+
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer)
+    put_if_absent(os.path.join(folder, f"{snapshot.number}-{randomness.token_hex(8)}.parquet"), buffer.getvalue())
