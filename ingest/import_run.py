@@ -26,6 +26,7 @@ from trajlake.schemas.errors import SchemaError
 from trajlake.schemas.events import TaskStarted
 from trajlake.schemas.ids import check_tenant
 
+from .copies import Copies, originals_first
 from .formats.contract import BadSource, Importer, Loss, ReadOptions
 from .formats.detect import detect
 from .formats.registry import AUTO, importer
@@ -70,6 +71,7 @@ class ImportRun:
         self.root = root
         self.options = options
         self._held = HeldEvents(root, check_tenant(options.tenant))
+        self._copies = Copies(root, options.tenant)
         self._writer: Writer | None = None
         self._infos: dict[str, TrajectoryInfo] = {}
         self._ticket: Ticket | None = None
@@ -97,7 +99,14 @@ class ImportRun:
             if len(found) == 1 and found[0].path == path:
                 explicit.add(path)
             sources.update({source.path or source.name: source for source in found})
-        yield from self._import_all([sources[key] for key in sorted(sources)], explicit)
+        listed = [sources[key] for key in sorted(sources)]
+        yield from self._import_all(originals_first(listed, self._format_of(listed)), explicit)
+
+    def _format_of(self, sources: Sequence[Source]) -> Importer | None:
+        """Return the importer that orders the files: the one asked for, or with `auto` that of Claude Code files."""
+        if self.options.format != AUTO:
+            return importer(self.options.format)
+        return importer("claude-code") if len(sources) > 1 else None
 
     def _suffixes(self) -> Sequence[str]:
         wanted: Sequence[str] = ()
@@ -143,7 +152,13 @@ class ImportRun:
             events = sum(known.trajectories.values())
             return Outcome(name=source.name, format=reader.name, unchanged=True, events_known=events, report=known)
         loss = Loss()
-        options = ReadOptions(tenant=self.options.tenant, ended=self.options.ended, following=self.options.following)
+        opening = self._copies.opening(source, reader)
+        options = ReadOptions(
+            tenant=self.options.tenant,
+            ended=self.options.ended,
+            following=self.options.following,
+            copied=self._copies.copied(source, reader, opening),
+        )
         version = reader.mapping_version
         numbering = Numbering(self.options.tenant, version, lambda name: self._held_of(name, version))
         self._append_all(numbering.number(reader.read(source, options, loss)))
@@ -160,6 +175,7 @@ class ImportRun:
             },
             conflicts=numbering.conflicts,
             ended=self.options.ended,
+            opening=opening,
             **tally,
         )
         self._finished.append((source, report))

@@ -36,6 +36,7 @@ class LossReport(msgspec.Struct, frozen=True, kw_only=True):
     problem_count: int = 0
     conflicts: dict[str, str] = {}
     ended: bool = False
+    opening: str = ""
 
 
 _decoder = msgspec.json.Decoder(LossReport)

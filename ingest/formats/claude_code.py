@@ -8,7 +8,8 @@ What shapes the mapping:
 * Records without `message.id` (scrubbed files) are replies of their own; usage repeated from the block before
   is counted once.
 * Sub-agents (`agentId`, or `isSidechain`) are trajectories of their own, with the session as parent.
-* A record repeated under the same uuid adds nothing.
+* A record repeated under the same uuid adds nothing. A session that begins with another one's records (resumed
+  or forked into a new file) gives them as copied context, and nothing at all if it holds nothing else.
 * Everything else is kept raw under its type.
 """
 
@@ -22,8 +23,19 @@ from trajlake.schemas.events import ImportSource, ParentAction, Usage
 from ..sources import Line, Source
 from .anthropic_parts import FORMAT, calls_in, output_and_shape, usage_of, wire_of
 from .build import Trajectory, first_record_hash, label, session_id, time_us, wire_item
-from .claude_records import OpenReply, Part, Record, Session, error_text, merged, text_of_message
-from .contract import BadSource, Item, Loss, ReadOptions
+from .claude_records import (
+    OpenReply,
+    Part,
+    Record,
+    Session,
+    error_text,
+    identity_of,
+    lineage_of,
+    merged,
+    opening_of,
+    text_of_message,
+)
+from .contract import BadSource, Item, Lineage, Loss, ReadOptions
 from .json_text import NotJson, decode, is_absent, string_of, text_of
 
 NAME: Final = "claude-code"
@@ -87,10 +99,15 @@ class Reader:
         session = self._session(record, line)
         if session is None:
             return
+        if self.options.copied and not session.own and identity_of(record) in self.options.copied:
+            session.copies.append((record, line))
+            return
         kind = record.type if isinstance(record.type, str) else "untyped"
         if self._is_copy(session, record, line):
             self.loss.skip(f"{kind} (repeated uuid)")
             return
+        if self.options.copied and not session.own and kind in ("assistant", "user"):
+            self._emit_copies(session)
         if kind == "assistant" and self._assistant(session, record, line):
             return
         if kind == "user" and self._user(session, record, line):
@@ -111,6 +128,24 @@ class Reader:
             return True
         session.seen[record.uuid] = mark
         return False
+
+    def _emit_copies(self, session: Session) -> None:
+        """The session has gone on: what it copied from another one is its context."""
+        session.own = True
+        for record, line in session.copies:
+            message = None if is_absent(record.message) else wire_of(record.message)[0]
+            if record.type not in ("assistant", "user") or not isinstance(message, dict):
+                self.loss.skip("copy of another session's record")
+                continue
+            session.trajectory.message(
+                label(message.get("role")) or label(record.type), message, at=time_us(record.timestamp),
+                place=f"line {line.number}", origin="copied",
+            )  # fmt: skip
+            if isinstance(record.uuid, str):
+                session.places[record.uuid] = session.trajectory.context_length
+            self.loss.map(f"{record.type} (copied)")
+        session.last_own = session.trajectory.context_length
+        session.copies.clear()
 
     # -- sessions
 
@@ -247,7 +282,7 @@ class Reader:
         calls = calls_in(raw, blocks)
         is_error = record.is_api_error_message is True
         model, stop = message.get("model"), message.get("stop_reason")
-        number = session.trajectory.reply(
+        session.trajectory.reply(
             text_of(raw),
             wire_item(message, None if odd else bytes(raw)),
             format=FORMAT,
@@ -267,7 +302,6 @@ class Reader:
             uuid = part.record.uuid
             if isinstance(uuid, str):
                 session.places[uuid] = session.trajectory.context_length
-                session.calls_of[uuid] = [f"{number}.{index}" for index in range(len(calls))]
         self.loss.map("assistant", len(reply.parts))
 
     def _usage(self, session: Session, message: dict[str, Any], reply: OpenReply) -> Usage | None:
@@ -408,7 +442,11 @@ class Reader:
                 self.loss.hold("assistant", len(reply.parts))
                 for kind in reply.waiting_kinds:
                     self.loss.hold(kind)
+            if session.copies:
+                self.loss.skip("copy of another session's record", len(session.copies))
             trajectory = session.trajectory
+            if self.options.copied and not session.own:
+                continue
             if trajectory.sequence > 1 and not (self.options.following and not trajectory.replies):
                 trajectory.settle()
 
@@ -444,6 +482,14 @@ class ClaudeCode:
             what = "is no Claude Code session (no record with a sessionId near its start)"
             raise BadSource(source.name, "line 1", what)
         yield from Reader(source, options, loss).read()
+
+    def opening(self, head: bytes) -> str:
+        """Return the id of the first reply, which resumed and forked copies repeat."""
+        return opening_of(head)
+
+    def lineage(self, source: Source) -> Lineage:
+        """Return the sessions of a file and the identities of its records."""
+        return lineage_of(source)
 
 
 IMPORTER: Final = ClaudeCode()

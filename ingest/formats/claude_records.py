@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..sources import Line
+from ..sources import Line, Source
 from .anthropic_parts import CALL_BLOCKS, NO_RAW, Message
 from .build import Trajectory, label
-from .json_text import decode, members, text_of
+from .contract import Lineage
+from .json_text import NotJson, decode, is_absent, members, text_of
 
 
 class Record(msgspec.Struct, rename="camel"):
@@ -36,6 +38,13 @@ class Record(msgspec.Struct, rename="camel"):
     request_id: Any = None
     attribution_agent: Any = None
     leaf_uuid: Any = None
+
+
+def identity_of(record: Record) -> str:
+    """Return what a copied record has in common with its original: uuid and message; "" where it has no uuid."""
+    if not isinstance(record.uuid, str) or record.uuid == record.parent_uuid:
+        return ""
+    return f"{record.uuid} {sha256(bytes(record.message)).hexdigest()[:16]}"
 
 
 class Part(NamedTuple):
@@ -88,7 +97,8 @@ class Session:
         self.boundary: tuple[Record, Line] | None = None
         self.counted: tuple[tuple[int | None, ...], int] | None = None
         self.prompted = True
-        self.calls_of: dict[str, list[str]] = {}
+        self.copies: list[tuple[Record, Line]] = []
+        self.own = False
 
 
 def merged(parts: list[Part]) -> msgspec.Raw:
@@ -118,3 +128,35 @@ def text_of_message(message: Any) -> str | None:
         return content
     parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return next((part for part in parts if isinstance(part, str)), None)
+
+
+def opening_of(head: bytes) -> str:
+    """Return the id of the first reply, which resumed and forked copies repeat."""
+    for data in head.split(b"\n"):
+        if b'"assistant"' not in data:
+            continue
+        try:
+            record = decode(data, Record)
+            message = None if record is None or is_absent(record.message) else decode(record.message, Message)
+        except NotJson:
+            return ""
+        if record is None or record.type != "assistant" or message is None:
+            continue
+        known = isinstance(message.id, str) and message.id and message.id != record.uuid
+        return message.id if known else ""
+    return ""
+
+
+def lineage_of(source: Source) -> Lineage:
+    """Return the sessions of a file and the identities of its records."""
+    sessions: set[str] = set()
+    records: set[str] = set()
+    for line in source.lines(lambda *_: None):
+        try:
+            record = decode(line.data, Record)
+        except NotJson:
+            continue
+        if record is not None and isinstance(record.session_id, str):
+            sessions.add(record.session_id)
+            records.add(identity_of(record))
+    return Lineage(frozenset(sessions), frozenset(records - {""}))

@@ -55,11 +55,14 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `ended`: the source will not grow, so that an unfinished last reply is imported instead of held back.
     `following`: the source is being watched: a trajectory that has no reply yet waits for one.
+    `copied`: identities of records that another session holds already (see `KnowsCopies`): they are context,
+    not events of their own, and a session of nothing else gives nothing.
     """
 
     tenant: str = "default"
     ended: bool = False
     following: bool = False
+    copied: frozenset[str] = frozenset()
 
 
 class Loss:
@@ -137,6 +140,26 @@ class Importer(Protocol):
 
     def read(self, source: Source, options: ReadOptions, loss: Loss) -> Iterator[Item]:
         """Yield the items of `source` in order; tally every record in `loss`."""
+        ...
+
+
+class Lineage(NamedTuple):
+    """Which sessions a source speaks of, and the identities of its records that a copy would repeat."""
+
+    sessions: frozenset[str]
+    records: frozenset[str]
+
+
+@runtime_checkable
+class KnowsCopies(Protocol):
+    """What an importer adds whose tool copies history into a new file when a session is resumed or forked."""
+
+    def opening(self, head: bytes) -> str:
+        """Return what a session and its copies have in common near their start; "" if nothing tells."""
+        ...
+
+    def lineage(self, source: Source) -> Lineage:
+        """Return sessions and record identities of a whole source."""
         ...
 
 

@@ -44,6 +44,11 @@ def take(root: Root, *paths: Path, **options: object) -> list[Outcome]:
     return import_paths(root, [str(path) for path in paths], ImportOptions(**options))  # type: ignore[arg-type]
 
 
+def other_session(name: str) -> bytes:
+    """A session of its own: other texts under the same short ids."""
+    return jsonl(*LONG).replace(b'"s1"', b'"%s"' % name.encode()).replace(b"do it", b"do it for " + name.encode())
+
+
 def test_the_real_files_import_into_whole_chains_that_fold(shared_data: Path, tmp_path: Path) -> None:
     root = Root.open(tmp_path / "root")
     outcomes = take(root, *(shared_data / name for name in ("claude-code", "openai-chat", "tau-bench")))
@@ -110,7 +115,7 @@ def test_a_source_that_was_changed_is_a_conflict_and_adds_nothing(tmp_path: Path
 
 def test_one_bad_file_beside_good_ones_stops_none(tmp_path: Path, trajlake: object) -> None:
     for number in range(5):
-        (tmp_path / f"good{number}.jsonl").write_bytes(jsonl(*LONG).replace(b'"s1"', b'"s-%d"' % number))
+        (tmp_path / f"good{number}.jsonl").write_bytes(other_session(f"s-{number}"))
     (tmp_path / "bad.jsonl").write_bytes(b"\x00\x01 nonsense")
     done = trajlake("import", "claude-code", ".", "--journal", "root")  # type: ignore[operator]
     assert done.returncode == 2
@@ -179,7 +184,7 @@ def test_compressed_files_globs_and_stdin_are_read(tmp_path: Path) -> None:
     import zstandard
 
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(*LONG)))
-    (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(jsonl(*LONG).replace(b'"s1"', b'"s2"')))
+    (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(other_session("s2")))
     root = Root.open(tmp_path / "root")
     take(root, tmp_path / "*.jsonl.*", format="claude-code")
     assert sorted(events_of(root)) == ["claude-code/s1", "claude-code/s2"]
@@ -258,3 +263,41 @@ def test_reports_are_shown(tmp_path: Path, trajlake: object) -> None:
     (report,) = json.loads(done.stdout)
     assert report["records"] == {"seen": 8, "mapped": 8, "kept_raw": 0, "skipped": 0, "held_back": 0}
     assert report["trajectories"] == {"claude-code/s1": 9}
+
+
+def as_session(records: list[dict[str, object]], session: str) -> bytes:
+    return jsonl(*({**record, "sessionId": session} for record in records))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_resumed_copy_adds_nothing_and_a_longer_one_only_what_is_new(tmp_path: Path, together: bool) -> None:
+    original = as_session(LONG, "s1")
+    more = [user("and now", "u3", "u2"), block("m9", {"type": "text", "text": "ok"}, "a9", "u3", stop="end_turn")]
+    (tmp_path / "b.jsonl").write_bytes(original)
+    (tmp_path / "a-copy.jsonl").write_bytes(as_session(LONG, "session-copied-under-a-longer-name"))
+    (tmp_path / "c-resumed.jsonl").write_bytes(as_session([*LONG, *more], "s3-resumed-and-gone-on"))
+    root = Root.open(tmp_path / "root")
+    names = ["b.jsonl", "a-copy.jsonl", "c-resumed.jsonl"]
+    if together:
+        take(root, tmp_path, format="claude-code")
+    else:
+        for name in names:
+            take(root, tmp_path / name)
+    found = events_of(root)
+    assert sorted(found) == ["claude-code/s1", "claude-code/s3-resumed-and-gone-on"]
+    replies = [event for events in found.values() for event in events if event.type == "ModelReplied"]
+    assert len(replies) == 3
+    resumed = found["claude-code/s3-resumed-and-gone-on"]
+    origins = [event.body.origin for event in resumed if event.type == "MessageAdded"]
+    assert origins == ["copied"] * 8 + ["imported"]
+    built = next(event for event in resumed if event.type == "ContextBuilt")
+    assert len(built.body.append) == 9
+
+
+def test_copies_of_scrubbed_files_under_new_sessions_are_sessions_of_their_own(tmp_path: Path) -> None:
+    bare = [{**record, "message": {**record["message"], "id": None}} for record in LONG]
+    for session in ("x", "y"):
+        (tmp_path / f"{session}.jsonl").write_bytes(as_session(bare, session))
+    root = Root.open(tmp_path / "root")
+    take(root, tmp_path, format="claude-code")
+    assert sorted(events_of(root)) == ["claude-code/x", "claude-code/y"]

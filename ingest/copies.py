@@ -1,0 +1,86 @@
+"""Sessions that begin with a copy of another one's records: found across the files of a run and of the root.
+
+Files are told apart by what a session and its copies have in common near their start (`KnowsCopies.opening`);
+only where two share it are they read for their record identities. In one run the smaller file is taken as the
+original, whatever order the paths come in; across runs the one that was imported first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trajlake.runtime.cli_errors import UserError
+from trajlake.runtime.journal_errors import BlobMissing
+from trajlake.runtime.root import Root
+
+from .formats.contract import Importer, KnowsCopies, Lineage
+from .loss_report import all_reports
+from .sources import Source
+
+
+class Copies:
+    """What one import run knows of openings: those of the root, and of the files it has read itself."""
+
+    def __init__(self, root: Root, tenant: str) -> None:
+        self._root = root
+        self._tenant = tenant
+        self._lineages: dict[str, list[Lineage]] = {}
+        self._stored: dict[str, list[tuple[str, str]]] | None = None
+
+    def opening(self, source: Source, importer: Importer) -> str:
+        """Return the opening of a source, or "" where its format has none."""
+        return importer.opening(source.head()) if isinstance(importer, KnowsCopies) else ""
+
+    def copied(self, source: Source, importer: Importer, opening: str) -> frozenset[str]:
+        """Return the identities of records that other sessions with the same opening hold. Remembers this source."""
+        if not opening or not isinstance(importer, KnowsCopies):
+            return frozenset()
+        others = self._others(opening, importer)
+        mine = importer.lineage(source)
+        copied: set[str] = set()
+        for other in others:
+            if not other.sessions & mine.sessions:
+                copied |= other.records & mine.records
+        others.append(mine)
+        return frozenset(copied)
+
+    def _others(self, opening: str, importer: KnowsCopies) -> list[Lineage]:
+        if opening not in self._lineages:
+            found = []
+            for sha256, name in self._in_root().get(opening, ()):
+                try:
+                    data = self._root.blobs.get(self._tenant, sha256)
+                except BlobMissing:
+                    continue
+                found.append(importer.lineage(Source.of_bytes(data, name)))
+            self._lineages[opening] = found
+        return self._lineages[opening]
+
+    def _in_root(self) -> dict[str, list[tuple[str, str]]]:
+        if self._stored is None:
+            self._stored = {}
+            for report in all_reports(self._root):
+                if report.opening and report.tenant == self._tenant and report.trajectories:
+                    self._stored.setdefault(report.opening, []).append((report.sha256, report.name))
+        return self._stored
+
+
+def originals_first(sources: Iterable[Source], importer_of: object) -> list[Source]:
+    """Return sources in an order that does not depend on their names where one copies another: smaller ones first."""
+    listed = list(sources)
+    if not isinstance(importer_of, KnowsCopies):
+        return listed
+    groups: dict[str, list[int]] = {}
+    for place, source in enumerate(listed):
+        try:
+            opening = importer_of.opening(source.head())
+        except (UserError, OSError):
+            continue
+        if opening:
+            groups.setdefault(opening, []).append(place)
+    for places in groups.values():
+        if len(places) > 1:
+            members = sorted((listed[place] for place in places), key=lambda one: (one.size or 0, one.sha256()))
+            for place, source in zip(places, members, strict=True):
+                listed[place] = source
+    return listed
