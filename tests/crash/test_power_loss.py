@@ -11,6 +11,7 @@ from tests.support.events import event_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.runtime.reader import list_segments, read_segment
 from trajlake.runtime.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
@@ -58,6 +59,7 @@ class Witness:
         assert len(found) >= self.acknowledged, f"{place}: {self.acknowledged} acknowledged, {len(found)} found"
         assert plain(found) == plain(self.offered[: len(found)]), place
         assert [event.lsn for event in found] == list(range(len(found))), place
+        assert ends(image) <= {"sealed"}, f"{place}: a segment that counts as sealed is not whole"
         writer.write(event_of("after", 0))
         assert plain(writer.events()) == [*plain(found), *plain([event_of("after", 0)])], place
 
@@ -149,6 +151,13 @@ def test_a_seal_that_recovery_writes_is_never_left_half_in_a_file_that_is_cut() 
     assert len(images) > 150
     for image in images:
         assert plain(BareWriter(image).events()) == plain(events)
+        assert ends(image) == {"sealed"}
+
+
+def ends(machine: FaultyEnv) -> set[str]:
+    """How the segments end that can be shipped: those that count as sealed and cut."""
+    found = [segment for segment in list_segments(machine, FOLDER) if segment.is_sealed]
+    return {read_segment(machine, segment.path).end for segment in found}
 
 
 def test_without_the_barrier_acknowledged_events_are_lost() -> None:
