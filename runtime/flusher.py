@@ -128,20 +128,19 @@ class Flusher:
         now = self._monotonic()
         with self._lock:
             batch = self._commit.take(now)
-            seal, self._seal_asked = self._seal_asked and not batch, self._seal_asked and bool(batch)
-            if not batch and not seal:
-                seal_due = self._chain.seal_due_at()
-                seal = seal_due is not None and now >= seal_due
-                if not seal:
-                    if self._commit.closing:
-                        return False
-                    due = self._commit.due_at()
-                    self._asleep = True
+            asked, self._seal_asked = self._seal_asked, False
+            seal_due = self._chain.seal_due_at()
+            seal = asked or (seal_due is not None and now >= seal_due)
+            idle = not batch and not seal
+            if idle and self._commit.closing:
+                return False
+            due = self._commit.due_at()
+            self._asleep = idle
         if batch:
             self._write(batch, now)
-        elif seal:
+        if seal:
             self._chain.seal()
-        else:
+        if idle:
             self._sleep(now, due, seal_due)
         return True
 

@@ -388,6 +388,32 @@ def test_an_old_enough_segment_is_sealed_though_it_is_not_full(tmp_path: Path) -
     assert [event.sequence_number for event in iter_events(REAL_ENV, writer.folder)] == [0, 1]
 
 
+def test_a_segment_is_sealed_when_asked_though_appends_never_pause(tmp_path: Path) -> None:
+    root = Root.open(tmp_path)
+    stop = threading.Event()
+    with root.claim_writer() as writer:
+
+        def append(name: str) -> None:
+            number = 0
+            while not stop.is_set():
+                writer.append([event_of(name, number)], info_of(name)).wait()
+                number += 1
+
+        threads = [threading.Thread(target=append, args=(f"t{n}",)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        writer.seal()
+        deadline = time.monotonic() + 10
+        while not any(s.is_sealed for s in list_segments(REAL_ENV, writer.folder)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        sealed = [segment for segment in list_segments(REAL_ENV, writer.folder) if segment.is_sealed]
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert sealed
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"commit_delay_max_ms": -1}, {"batch_events_max": 0}, {"segment_size_min_bytes": 10}, {"segment_age_max_s": 0.0}],
