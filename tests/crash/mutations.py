@@ -37,7 +37,8 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = [
-    Mutation("barrier of a batch", "segment.py", "self._env.pwrite_durably(self._fd", "self._env.pwrite(self._fd"),
+    Mutation("barrier of a batch", "segment.py", "count = env.pwrite_durably(self._fd", "count = env.pwrite(self._fd"),
+    Mutation("barrier in a call of its own", "segment.py", "            env.fdatasync(self._fd)\n        self._settle", "            pass\n        self._settle"),
     Mutation("sync of a new segment", "segment.py", "            env.fdatasync(fd)\n            env.rename(spare", "            env.rename(spare"),
     Mutation("folder sync of a new segment", "segment.py", "            env.fsync_dir(folder)\n", "            pass\n"),
     Mutation("name before content of a new segment", "segment.py",
@@ -69,7 +70,7 @@ MUTATIONS = [
     Mutation("proof by a later barrier", "segment_scan.py", "header.lsn - header.batch_position > missing", "False"),
     Mutation("a frame of the same barrier is no proof", "segment_scan.py", "header.lsn - header.batch_position > missing", "header.lsn > missing"),
     Mutation("a SEAL as proof", "segment_scan.py", "sealed = header.type_code == CONTROL_SEAL and start > 0", "sealed = False"),
-    Mutation("proved by the next barrier only", "segment_scan.py", "                scan.proved = len(offsets)\n            if payload is None or header", "                scan.proved = len(offsets) + 1\n            if payload is None or header"),
+    Mutation("proved by the next barrier only", "segment_scan.py", "                scan.proved = len(offsets)\n            ordinal", "                scan.proved = len(offsets) + 1\n            ordinal"),
     Mutation("lsn of a frame", "segment_scan.py", "header.lsn != scan.first_lsn + len(offsets) or ", ""),
     Mutation("payload CRC", "frame.py", "crc32(payload) != header.payload_crc or", "False or"),
     Mutation("header CRC", "frame.py", "or header.header_crc != crc32(data[offset + 4 : offset + HEADER_SIZE])", ""),

@@ -111,6 +111,17 @@ def test_every_acknowledged_event_survives_twenty_thousand_power_losses() -> Non
     assert run_images(20_000, 1_000_000) >= 20_000
 
 
+def test_a_barrier_in_a_call_of_its_own_keeps_the_same_promise() -> None:
+    env = FaultyEnv(1)
+    env.one_call_barrier = False
+    writer = BareWriter(env)
+    events = [event_of("t", n, size=300) for n in range(20)]
+    for count, event in enumerate(events, 1):
+        writer.write(event)
+        for seed in (None, count):
+            assert plain(BareWriter(env.crash_image(seed)).events()) == plain(events[:count])
+
+
 def test_a_seal_cut_short_by_power_loss_is_never_taken_for_a_whole_one() -> None:
     """Sizes that would let the SEAL end exactly where the file ends, before it is cut."""
     options = WriterOptions(segment_size_min_bytes=16_384, segment_size_max_bytes=16_384)
