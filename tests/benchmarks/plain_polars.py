@@ -48,10 +48,11 @@ def decode(path: Path) -> pl.DataFrame:
         for salt, text in zip(salts, payload.to_pylist(), strict=True)
     ]
     owners = np.frombuffer(columns.ordinals, "<u4")
-    infos = pl.DataFrame([
-        {"tenant": i.tenant, "trajectory_id": i.trajectory_id, "started_on": i.started_on, "model": f"{i.model}@{i.model_version}"}
-        for i in columns.trajectories
-    ])  # fmt: skip
+    infos = pl.DataFrame(
+        [(i.tenant, i.trajectory_id, i.started_on, f"{i.model}@{i.model_version}") for i in columns.trajectories],
+        schema=["tenant", "trajectory_id", "started_on", "model"],
+        orient="row",
+    )
     return infos[owners].with_columns(
         pl.Series("sequence_number", np.ascontiguousarray(heads["sequence_number"])),
         pl.Series("event_type", np.ascontiguousarray(heads["type_code"])).replace_strict(NAME_OF_CODE),

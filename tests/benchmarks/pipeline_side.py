@@ -1,0 +1,25 @@
+"""Our side of the pipeline bench, in a process of its own: `python -m tests.benchmarks.pipeline_side LANDING LAKE …`.
+
+Prints the seconds from landing to the durable snapshot, and the rows. Flags: `derive`, or the name of a Beam runner.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from trajlake.pipelines.compact import compact
+from trajlake.pipelines.run_report import CompactOptions
+
+
+def main(landing: str, lake: str, *flags: str) -> None:
+    runner = next((flag for flag in flags if flag != "derive"), None)
+    if runner is not None:
+        import trajlake.pipelines.beam_compact  # noqa: F401  # importing Beam is no part of the work
+    begun = time.perf_counter()
+    report = compact(landing, lake, CompactOptions(derive="derive" in flags, runner=runner))
+    sys.stdout.write(f"{time.perf_counter() - begun:.3f} {report.events_added}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
