@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from tests.crash.mutations import MUTATIONS, PROJECT, Mutation, run
 
 SAMPLE_SEED = 20261130
