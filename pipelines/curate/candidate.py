@@ -16,7 +16,7 @@ JOIN: Final = b"\n"
 
 
 class Candidate(msgspec.Struct):
-    """One row before any stage. `train_text` is what its targets emitted, `call_text` the arguments of every call."""
+    """One row before any stage. `train_text` is what was first asked and what its targets emitted, `call_text` the arguments of every call."""
 
     tenant: str
     trajectory_id: str
@@ -121,7 +121,8 @@ def _fill(row: Candidate, reading: Reading, segment: Segment) -> None:
 
 
 def _targets(row: Candidate, reading: Reading, segment: Segment, chats: list[Chat]) -> None:
-    spoken: list[bytes] = [row.tools_sha.encode()]
+    asked = [chat.text for chat in chats[: row.target_places[0]]]
+    spoken: list[bytes] = [row.tools_sha.encode(), *asked]
     ids, probabilities = {}, {}
     for place, reply in zip(row.target_places, segment.targets.values(), strict=True):
         chat = chats[place]

@@ -16,6 +16,8 @@ from trajlake.ingest.formats.chat_shapes import said_of
 from trajlake.ingest.formats.json_text import NotJson, raw_elements, raw_members, value_of
 from trajlake.schemas.values import from_tree
 
+from .other_shapes import NotSayable, atif_wire, responses_wire
+
 NULL: Final = msgspec.Raw(b"null")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _PARTS_OF_CALLS: Final = frozenset({"tool_use", "tool_call", "tool-call", "toolCall", "function_call"})
@@ -153,6 +155,9 @@ def _at(call_ids: tuple[str, ...], place: int) -> str:
 
 
 def _translated(data: bytes, call_ids: tuple[str, ...]) -> list[Chat]:
+    own = _own_shape(data)
+    if own is not None:
+        return [_from_dict(wire, wire["role"], call_ids) for wire in own]
     _check_order(data)
     try:
         found = said_of(msgspec.Raw(data))
@@ -165,11 +170,36 @@ def _translated(data: bytes, call_ids: tuple[str, ...]) -> list[Chat]:
             raise ShapeRefused("is no chat message")
         if said.role == "tool" and not isinstance(wire.get("content"), str):
             content = wire.get("content")
-            wire = {"role": "tool", "tool_call_id": said.call_id, "content": content if content is None else _dump(content)}
+            wire = {
+                "role": "tool",
+                "tool_call_id": said.call_id,
+                "content": content if content is None else _dump(content),
+            }
         chats.append(_from_dict(wire, said.role, call_ids))
     if not chats:
         raise ShapeRefused("is no chat message")
     return chats
+
+
+def _own_shape(data: bytes) -> list[dict[str, Any]] | None:
+    """Return what a shape of its own says; None for the shapes that importers read themselves."""
+    try:
+        items = raw_elements(data)
+        if items is not None:
+            return responses_wire(items)
+        parts = raw_members(data) or {}
+        if "role" not in parts and "step_id" in parts and "source" in parts:
+            return [atif_wire(parts)]
+        kind = _kind(msgspec.Raw(data)) if "role" not in parts else ""
+        if kind in ("function_call_output", "reasoning"):
+            return responses_wire([msgspec.Raw(data)])
+        if kind == "context.apply_compaction" and "summary" in parts:
+            return [{"role": "assistant", "content": value_of(parts["summary"])}]
+    except NotSayable as error:
+        raise ShapeRefused(str(error)) from None
+    except NotJson as error:
+        raise ShapeRefused(f"is no JSON: {error}") from None
+    return None
 
 
 def _from_dict(wire: dict[str, Any], role: str, call_ids: tuple[str, ...]) -> Chat:

@@ -23,11 +23,19 @@ from .items import Reading
 from .pii import count_pii
 from .segments import UndeclaredDiscontinuity, cut
 
-EXTRACT_VERSION: Final = 1
+EXTRACT_VERSION: Final = 2
 """Raised with every change of what a candidate row holds: kept rows of another version are not used."""
 
 EVENT_COLUMNS: Final = ("tenant", "trajectory_id", "sequence_number", "event_type", "payload")
-CHAIN_COLUMNS: Final = ("schema_version", "fencing_token", "turn", "recorded_at", "salt", "commitment", "cryptographic_hash")
+CHAIN_COLUMNS: Final = (
+    "schema_version",
+    "fencing_token",
+    "turn",
+    "recorded_at",
+    "salt",
+    "commitment",
+    "cryptographic_hash",
+)
 
 MASKS: Final = (
     (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<uuid>"),
@@ -152,7 +160,9 @@ def _broken(
     """Return the first breach of the hash chain, None for a whole one."""
     prev = genesis(tenant, trajectory_id)
     recorded = part["recorded_at"].dt.epoch("us").to_list()
-    columns = [part[name].to_list() for name in ("schema_version", "fencing_token", "turn", "salt", "cryptographic_hash")]
+    columns = [
+        part[name].to_list() for name in ("schema_version", "fencing_token", "turn", "salt", "cryptographic_hash")
+    ]
     for seq, kind, payload, at, version, token, turn, salt, stored in zip(
         numbers, kinds, payloads, recorded, *columns, strict=True
     ):

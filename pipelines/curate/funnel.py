@@ -91,5 +91,7 @@ def as_table(steps: list[Step]) -> str:
     for step in steps:
         told = {**step.dropped, **step.noted}
         shown = ", ".join(f"{name} {count:,}" for name, count in told.items())
-        lines.append(f"{step.stage_no:>2} {step.stage:<25}{step.unit:<14}{step.before:>10,}{step.after:>10,}  {shown}".rstrip())
+        lines.append(
+            f"{step.stage_no:>2} {step.stage:<25}{step.unit:<14}{step.before:>10,}{step.after:>10,}  {shown}".rstrip()
+        )
     return "\n".join(lines)

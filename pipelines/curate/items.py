@@ -5,6 +5,7 @@ Items are rendered on demand. In a branch the ancestors' events are read first; 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
@@ -41,6 +42,7 @@ class _Call(_Fields):
 
 
 class _Message(_Fields):
+    role: str = ""
     wire: msgspec.Raw = NULL
     item_hash: str = ""
     origin: str = ""
@@ -210,7 +212,9 @@ class Reading:
         if up or given_up:
             return
         context = body.context if body.context is not None else self._latest
-        purpose, head = self._open_purpose.get(context, ("act", ("", "", "", ""))) if context is not None else ("act", ("",) * 4)
+        purpose, head = (
+            self._open_purpose.get(context, ("act", ("", "", "", ""))) if context is not None else ("act", ("",) * 4)
+        )
         self.replies.append(
             Reply(seq, context, purpose, cast(tuple[str, str, str, str], head), body.served_model, body.system_no,
                   body.stop_reason or "", ids, body.token_ids, body.logprobs)
@@ -269,7 +273,19 @@ class Reading:
         return untagged(tree)
 
     def _render_message(self, _: Ref, item: Item) -> list[Chat]:
-        return messages_of(self._tree(bytes(item.body.wire)))
+        wire = self._tree(bytes(item.body.wire))
+        try:
+            return messages_of(wire)
+        except ShapeRefused:
+            # An observation that answers no call is what the environment said to the model: a user's message.
+            content = (raw_members(wire) or {}).get("content")
+            if (
+                item.body.role not in ("observation", "user", "environment")
+                or content is None
+                or bytes(content)[:1] != b'"'
+            ):
+                raise
+            return messages_of(b'{"role":"user","content":' + bytes(content) + b"}")
 
     def _render_reply(self, ref: Ref, item: Item) -> list[Chat]:
         body: _Replied = item.body
@@ -292,12 +308,15 @@ class Reading:
         body: _Result = item.body
         call_id = self._call_id(body.action_id, body.provider_id)
         if bytes(body.wire) != b"null":
-            found = messages_of(self._tree(bytes(body.wire)))
-            if len(found) == 1 and found[0].role == "tool":
-                return found
+            with contextlib.suppress(ShapeRefused):
+                found = messages_of(self._tree(bytes(body.wire)))
+                if len(found) == 1 and found[0].role == "tool":
+                    return found
         output = bytes(body.output)
         if item.live and body.status not in ("ok", "replayed"):
-            text = error_text(ToolResult(action_id="", status=cast(Any, body.status), error=self._value(bytes(body.error))))
+            text = error_text(
+                ToolResult(action_id="", status=cast(Any, body.status), error=self._value(bytes(body.error)))
+            )
             return [tool_message(call_id, msgspec.Raw(msgspec.json.encode(text)))]
         if output[:1] == b'"':
             return [tool_message(call_id, msgspec.Raw(output))]

@@ -121,7 +121,8 @@ class Kept:
             return
         rows = pl.concat([pl.read_parquet(path) for path in small]).unique([*KEY, "segment_no"], keep="any")
         write_rows(
-            rows.sort("row_key", "segment_no"), os.path.join(self.folder, f"part-0-merged-{secrets.token_hex(4)}.parquet")
+            rows.sort("row_key", "segment_no"),
+            os.path.join(self.folder, f"part-0-merged-{secrets.token_hex(4)}.parquet"),
         )
         for path in small:
             os.unlink(path)

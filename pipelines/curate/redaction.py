@@ -52,7 +52,10 @@ def _mapped(message: dict[str, Any], finder: Any, known: dict[str, str]) -> dict
             changed[key] = placeholders(changed[key], finder.find(changed[key]), known)
     if changed.get("tool_calls"):
         changed["tool_calls"] = [
-            {**call, "function": {**call["function"], "arguments": _arguments(call["function"]["arguments"], finder, known)}}
+            {
+                **call,
+                "function": {**call["function"], "arguments": _arguments(call["function"]["arguments"], finder, known)},
+            }
             for call in changed["tool_calls"]
         ]
     return changed

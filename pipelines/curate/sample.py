@@ -84,7 +84,9 @@ class Sample(msgspec.Struct, kw_only=True):
 
     def whole_mask(self) -> bool:
         """Return whether every assistant message trains."""
-        return all(flag for message, flag in zip(self.messages, self.train, strict=True) if message["role"] == "assistant")
+        return all(
+            flag for message, flag in zip(self.messages, self.train, strict=True) if message["role"] == "assistant"
+        )
 
     def steps(self) -> Iterable[Sample]:
         """Yield one row for each trained message: all before it as prompt, it alone as target."""

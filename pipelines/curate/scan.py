@@ -98,10 +98,16 @@ def _in_payloads(rows: pl.DataFrame) -> list[dict[str, Any]]:
         | pl.col("payload").str.contains_any(list(WORDS), ascii_case_insensitive=True)
     )
     findings = []
-    for tenant, trajectory, seq, text in suspects.select("tenant", "trajectory_id", "sequence_number", "payload").iter_rows():
+    for tenant, trajectory, seq, text in suspects.select(
+        "tenant", "trajectory_id", "sequence_number", "payload"
+    ).iter_rows():
         for one in find(text):
             findings.append(
-                {**_row(tenant, one, f"{tenant}\n{trajectory}\n{seq}"), "trajectory_id": trajectory, "sequence_number": seq}
+                {
+                    **_row(tenant, one, f"{tenant}\n{trajectory}\n{seq}"),
+                    "trajectory_id": trajectory,
+                    "sequence_number": seq,
+                }
             )
     return findings
 

@@ -42,7 +42,17 @@ LITERALS: Final = (
     "xoxp-", "xoxr-", "xoxs-", "sk-proj-", "sk-svcacct-", "sk-admin-", "sk-ant-", "sk-or-", "sk_live_", "sk_test_",
     "rk_live_", "rk_test_", "AIza", "hf_", "npm_", "pypi-AgEI", "eyJ", "PRIVATE KEY", "sk-",
 )  # fmt: skip
-WORDS: Final = ("password", "passwd", "secret", "api_key", "api-key", "apikey", "access_token", "access-token", "auth_token")
+WORDS: Final = (
+    "password",
+    "passwd",
+    "secret",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_token",
+    "access-token",
+    "auth_token",
+)
 ESCAPES: Final = tuple(f"\\u00{digit}" for digit in "234567")
 """Printable ASCII written as \\u escapes: somebody's encoder, and a hiding place."""
 
@@ -50,7 +60,9 @@ _EXPRESSIONS: Final = {kind: re.compile(pattern) for kind, pattern in RULES.item
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _WRAPPED: Final = re.compile(r"(?<=[A-Za-z0-9+/]{40})(?:\r?\n|\\r\\n|\\n|\\\\n)(?=[A-Za-z0-9+/])")
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\"\\/nrtbf]))")
-_PLACEHOLDER: Final = re.compile(r"(?i)^(?:x{6,}|\*{6,}|\.{6,}|your[_-]|example|change[_-]?me|placeholder|<|\$\{|env[.:_])")
+_PLACEHOLDER: Final = re.compile(
+    r"(?i)^(?:x{6,}|\*{6,}|\.{6,}|your[_-]|example|change[_-]?me|placeholder|<|\$\{|env[.:_])"
+)
 _CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
@@ -64,7 +76,9 @@ class Found(NamedTuple):
 
     def offset_hash(self, place: str) -> str:
         """Return what recognises the same finding: hash (hex) of where it stands and what it is."""
-        return hashlib.sha256(f"{place}\n{self.kind}\n{self.start}\n{self.value}".encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(
+            f"{place}\n{self.kind}\n{self.start}\n{self.value}".encode("utf-8", "replace")
+        ).hexdigest()
 
 
 def base64_forms(literal: str) -> list[str]:
@@ -78,7 +92,14 @@ def base64_forms(literal: str) -> list[str]:
 
 
 ENCODED: Final = tuple(
-    sorted({form for one in (*LITERALS, *WORDS, "Password", "PASSWORD", "SECRET", "API_KEY") for form in base64_forms(one) if len(form) >= 4})
+    sorted(
+        {
+            form
+            for one in (*LITERALS, *WORDS, "Password", "PASSWORD", "SECRET", "API_KEY")
+            for form in base64_forms(one)
+            if len(form) >= 4
+        }
+    )
 )
 PREFILTER: Final = (*LITERALS, *ENCODED, *ESCAPES)
 """A text with none of these, and none of `WORDS` in any case, holds nothing that the rules know."""

@@ -120,7 +120,7 @@ def scrubbed(rows: pl.DataFrame, sources: Sources, policy: Policy, funnel: Funne
 
 
 def train_texts(kept: Kept, some: pl.DataFrame) -> list[str]:
-    """Return what the targets of `some` rows emitted, ids and times masked, in their order."""
+    """Return what the targets of `some` rows emitted, ids and times masked, in the rows' order."""
     from .extract import MASKS
 
     if not len(some):
@@ -129,7 +129,9 @@ def train_texts(kept: Kept, some: pl.DataFrame) -> list[str]:
     whole = kept.rows(some.select("tenant", "trajectory_id", "head_hash"), low, high)
     texts: dict[tuple[str, int], str] = {}
     wanted = whole.join(some.select(*KEY, "segment_no"), on=[*KEY, "segment_no"], how="semi")
-    for key, number, messages, places in wanted.select("row_key", "segment_no", "messages", "target_places").iter_rows():
+    for key, number, messages, places in wanted.select(
+        "row_key", "segment_no", "messages", "target_places"
+    ).iter_rows():
         tree = msgspec.json.decode(messages)
         texts[key, number] = "\n".join(msgspec.json.encode(tree[place]).decode() for place in places)
     column = pl.Series([texts[row] for row in some.select("row_key", "segment_no").iter_rows()], dtype=pl.String)

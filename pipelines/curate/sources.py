@@ -59,7 +59,11 @@ class Sources:
 
     def scanned_heads(self) -> pl.DataFrame:
         """Return tenant, trajectory_id, head_hash of what this version of the scanner has read."""
-        return scanned(self.lake).filter(pl.col("trajectory_id").is_not_null()).select("tenant", "trajectory_id", "head_hash")
+        return (
+            scanned(self.lake)
+            .filter(pl.col("trajectory_id").is_not_null())
+            .select("tenant", "trajectory_id", "head_hash")
+        )
 
     def lineage(self, trajectories: pl.DataFrame) -> pl.DataFrame:
         """Return one row for each branch and ancestor: what of the ancestor the branch inherits."""
@@ -75,7 +79,13 @@ class Sources:
             while at is not None:
                 rows.append((*place, *at))
                 at = above.get(at[:2])
-        names = {"tenant": pl.String, "trajectory_id": pl.String, "ancestor_tenant": pl.String, "ancestor_id": pl.String, "last": pl.Int64}
+        names = {
+            "tenant": pl.String,
+            "trajectory_id": pl.String,
+            "ancestor_tenant": pl.String,
+            "ancestor_id": pl.String,
+            "last": pl.Int64,
+        }
         return pl.DataFrame(rows, schema=names, orient="row")
 
 
@@ -89,7 +99,9 @@ def _task(task: str | None, agent: str | None, tenant: str, trajectory_id: str, 
     tree = msgspec.json.decode(task)
     task_id = key[:16]
     if isinstance(tree, dict):
-        named = next((tree[name] for name in ("task_id", "instance_id", "id", "sample_id") if tree.get(name) is not None), None)
+        named = next(
+            (tree[name] for name in ("task_id", "instance_id", "id", "sample_id") if tree.get(name) is not None), None
+        )
         task_id = task_id if named is None else str(named)
     if group == "agent":
         return task_id, key, agent or ""

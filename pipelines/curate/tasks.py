@@ -92,7 +92,9 @@ def _runs(files: list[DataFile], wanted: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def read_slices(slices: list[Slice], wanted: pl.DataFrame, columns: list[str], kinds: tuple[str, ...] | None) -> pl.DataFrame:
+def read_slices(
+    slices: list[Slice], wanted: pl.DataFrame, columns: list[str], kinds: tuple[str, ...] | None
+) -> pl.DataFrame:
     """Return the events of a task's trajectories, whole and in order; only of `kinds` if they are given."""
     parts = []
     for one in slices:
@@ -100,7 +102,9 @@ def read_slices(slices: list[Slice], wanted: pl.DataFrame, columns: list[str], k
         scan = scan.select(*(name for name in columns if name != "tenant"))
         parts.append(scan.with_columns(pl.lit(one.tenant).alias("tenant")).collect())
     rows = pl.concat(parts, rechunk=False) if len(parts) > 1 else parts[0]
-    rows = rows.join(wanted.select("tenant", "trajectory_id"), on=["tenant", "trajectory_id"], how="semi", maintain_order="left")
+    rows = rows.join(
+        wanted.select("tenant", "trajectory_id"), on=["tenant", "trajectory_id"], how="semi", maintain_order="left"
+    )
     if kinds is not None:
         rows = rows.filter(pl.col("event_type").is_in(kinds))
     return rows.sort("tenant", "trajectory_id", "sequence_number")
@@ -128,4 +132,13 @@ def read_plan(path: str) -> ExtractPlan:
         return msgspec.json.decode(file.read(), type=ExtractPlan)
 
 
-__all__: list[Any] = ["TASK_ROWS_MAX", "ExtractPlan", "Slice", "plan_tasks", "read_plan", "read_slices", "read_table", "write_plan"]
+__all__: list[Any] = [
+    "TASK_ROWS_MAX",
+    "ExtractPlan",
+    "Slice",
+    "plan_tasks",
+    "read_plan",
+    "read_slices",
+    "read_table",
+    "write_plan",
+]

@@ -22,7 +22,10 @@ def capped(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:
         order = order.sort("task_key", "reward", "_draw", descending=[False, True, False], nulls_last=True)
         order = order.with_columns(pl.int_range(pl.len()).over("task_key").alias("_rank"))
         rows = rows.join(
-            order.select("tenant", "trajectory_id", "_rank"), on=["tenant", "trajectory_id"], how="left", maintain_order="left"
+            order.select("tenant", "trajectory_id", "_rank"),
+            on=["tenant", "trajectory_id"],
+            how="left",
+            maintain_order="left",
         )
         reason = pl.when(pl.col("_rank") >= rule.per_task).then(pl.lit("capped"))
         rows = funnel.sift(16, "cap per task", rows, reason, pl.format("task {}", "task_id")).drop("_rank")
@@ -62,7 +65,9 @@ def split(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:
 
 def drawn(rows: pl.DataFrame, seed: int) -> pl.Series:
     """Return a number in [0, 1) for each row's trajectory."""
-    keys = [f"{seed} {tenant}\n{trajectory}" for tenant, trajectory in rows.select("tenant", "trajectory_id").iter_rows()]
+    keys = [
+        f"{seed} {tenant}\n{trajectory}" for tenant, trajectory in rows.select("tenant", "trajectory_id").iter_rows()
+    ]
     return pl.Series("_draw", [fraction(key) for key in keys], pl.Float64)
 
 

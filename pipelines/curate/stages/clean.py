@@ -17,11 +17,14 @@ def with_findings(rows: pl.DataFrame, findings: pl.DataFrame, lineage: pl.DataFr
     """
     rows = rows.with_row_index("_row")
     base = rows.select("_row", "tenant", "trajectory_id")
-    own = rows.select("_row", "tenant", "trajectory_id", pl.col("item_seqs").alias("sequence_number")).explode("sequence_number")
+    own = rows.select("_row", "tenant", "trajectory_id", pl.col("item_seqs").alias("sequence_number")).explode(
+        "sequence_number"
+    )
     placed = findings.filter(pl.col("sequence_number").is_not_null())
     hits = own.join(placed, on=["tenant", "trajectory_id", "sequence_number"], how="inner")
     direct = hits.group_by("_row").agg(
-        pl.col("sequence_number").unique().sort().alias("secret_seqs"), pl.col("kind").unique().sort().alias("own_kinds")
+        pl.col("sequence_number").unique().sort().alias("secret_seqs"),
+        pl.col("kind").unique().sort().alias("own_kinds"),
     )
     stored = rows.select("_row", "tenant", pl.col("blobs").alias("sha256")).explode("sha256")
     in_blobs = stored.join(findings.filter(pl.col("sha256").is_not_null()), on=["tenant", "sha256"], how="inner")

@@ -78,4 +78,6 @@ def masked(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:
         pl.when(pl.col("first_mask") == "model_not_allowed").then(pl.lit("model_not_allowed"))
         .otherwise(pl.lit("no_trainable_tokens"))
     )  # fmt: skip
-    return funnel.sift(10, "nothing to train", joined, reason, pl.col("target_models").list.join(", ")).drop("first_mask")
+    return funnel.sift(10, "nothing to train", joined, reason, pl.col("target_models").list.join(", ")).drop(
+        "first_mask"
+    )

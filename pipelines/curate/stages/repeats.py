@@ -14,7 +14,7 @@ DESCENDING = [True, False, False]
 
 
 def without_copies(rows: pl.DataFrame, funnel: Funnel) -> pl.DataFrame:
-    """Stage 13: same tools and same text of the targets, ids and times apart. The best reward stays, then the
+    """Stage 13: same tools, same first question and same text of the targets, ids and times apart. The best reward stays, then the
     shortest, then the smallest key."""
     ranked = rows.sort(BEST_FIRST, descending=DESCENDING, nulls_last=True)
     first = pl.col("sample_key").first().over("dup_sha")
@@ -46,7 +46,11 @@ def without_near_copies(
     keys = ranked.select(pl.col("place").alias("head"), pl.col("sample_key").alias("dedup_cluster"))
     ranked = ranked.join(heads.join(keys, on="head", how="left"), on="place", how="left", maintain_order="left")
     reason = pl.when(pl.col("head") != pl.col("place")).then(pl.lit("dup_near"))
-    return funnel.sift(14, "near duplicates", ranked, reason, pl.col("dedup_cluster")).drop("place", "head").sort("sample_key")
+    return (
+        funnel.sift(14, "near duplicates", ranked, reason, pl.col("dedup_cluster"))
+        .drop("place", "head")
+        .sort("sample_key")
+    )
 
 
 def uncontaminated(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:

@@ -23,8 +23,7 @@ class AxolotlWriter:
 
     def write(self, sample: Sample) -> None:
         messages = [
-            {**spoken(message), "training": flag}
-            for message, flag in zip(sample.messages, sample.train, strict=True)
+            {**spoken(message), "training": flag} for message, flag in zip(sample.messages, sample.train, strict=True)
         ]
         row: dict[str, Any] = {"messages": messages, "sample_id": sample.sample_id}
         if sample.tools is not None:

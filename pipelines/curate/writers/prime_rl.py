@@ -38,7 +38,11 @@ def rows_of(sample: Sample) -> list[dict[str, Any]]:
     if sample.whole_mask():
         return [_with_tools({"messages": shown, "sample_id": sample.sample_id}, tools)]
     first = sample.train.index(True)
-    rest = [flag for message, flag in zip(shown[first:], sample.train[first:], strict=True) if message["role"] == "assistant"]
+    rest = [
+        flag
+        for message, flag in zip(shown[first:], sample.train[first:], strict=True)
+        if message["role"] == "assistant"
+    ]
     if all(rest):
         pair = {"prompt": shown[:first], "completion": shown[first:], "sample_id": sample.sample_id}
         return [_with_tools(pair, tools)]

@@ -16,7 +16,11 @@ from ..sample import Sample
 from .family import FileFacts, ParquetRows, count, spoken
 
 _CALL: Final = pa.struct(
-    [("id", pa.string()), ("type", pa.string()), ("function", pa.struct([("name", pa.string()), ("arguments", pa.string())]))]
+    [
+        ("id", pa.string()),
+        ("type", pa.string()),
+        ("function", pa.struct([("name", pa.string()), ("arguments", pa.string())])),
+    ]
 )
 MESSAGE: Final = pa.struct(
     [
