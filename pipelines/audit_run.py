@@ -15,6 +15,7 @@ from .audit_session import Progress, Session, no_progress
 
 Verdict = Literal["pass", "findings", "not applicable"]
 COLUMNS: Final = ("tenant", "trajectory_id", "sequence_number", "action_id", "object", "related", "detail")
+NO_LIVE: Final = "no trajectory in scope that a harness of ours wrote"
 FOUND_DDL: Final = """
 create table found (
     control varchar, tenant varchar, trajectory_id varchar, sequence_number bigint, action_id varchar, object varchar,
@@ -68,8 +69,8 @@ def _run(session: Session, control: Control, population: dict[str, int], scanned
     begun = time.monotonic()
     judged, not_judged = _judged(control, population)
     missing = NEEDS[control.needs](session, scanned) if control.needs else ""
-    if missing or (not judged and control.applies == "live"):
-        why = missing or "no trajectory in scope that a harness of ours wrote"
+    if missing or (not judged and (control.applies == "live" or not control.needs)):
+        why = missing or ("no trajectory in scope" if control.applies == "all" else NO_LIVE)
         return ControlResult(control, "not applicable", 0, 0, not_judged, why, 0.0)
     before = session.count("found")
     columns = ", ".join(COLUMNS)
@@ -140,4 +141,4 @@ def findings(session: Session, limit: int | None = None) -> list[Finding]:
         "select * from found order by control, tenant, trajectory_id, sequence_number, object, detail limit $1",
         [limit if limit is not None else 1 << 62],
     ).fetchall()
-    return [Finding(*row[:6], tuple(row[6] or ()), row[7]) for row in rows]
+    return [Finding._make((*row[:6], tuple(row[6] or ()), row[7])) for row in rows]

@@ -19,8 +19,6 @@ from .connect import DUCKDB_TYPES
 from .sql_text import identifier
 
 if TYPE_CHECKING:
-    import duckdb
-
     from .lake import DataFile, Lake
     from .snapshot import Snapshot
 

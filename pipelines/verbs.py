@@ -8,5 +8,12 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "compact": ("trajlake.pipelines.cli_compact:compact", "take landed segments into a lake"),
     "demo": ("trajlake.pipelines.cli_demo:demo", "the main job, told step by step: killed, settled, shipped, queried"),
     "sql": ("trajlake.pipelines.cli_sql:sql", "ask a lake in SQL, once, from a file, or in a shell"),
-    "verify": ("trajlake.pipelines.cli_verify:verify", "check the hash chain of a lake"),
+    "verify": ("trajlake.pipelines.cli_verify:verify", "check the hash chain of a lake or a root"),
+    "audit": ("trajlake.pipelines.cli_audit:audit", "run the audit controls over a lake, and hand the evidence on"),
+    "anchor": ("", "sign what stands in a lake, to be kept outside it"),
+    "anchor key": ("trajlake.pipelines.cli_anchor:key", "make a key pair that signs anchors"),
+    "anchor make": ("trajlake.pipelines.cli_anchor:make", "anchor what is new since the last anchor"),
+    "anchor verify": ("trajlake.pipelines.cli_anchor:verify", "check anchors, proofs, and a copy of a lake, offline"),
+    "anchor prove": ("trajlake.pipelines.cli_anchor:prove", "print an inclusion or a consistency proof"),
+    "evidence": ("trajlake.pipelines.cli_evidence:evidence", "what an incident review needs of one trajectory"),
 }

@@ -28,6 +28,7 @@ EXTRA_BY_MODULE: Final = {
     "deltalake": "lake",
     "fsspec": "lake",
     "zstandard": "lake",
+    "cryptography": "audit",
     "s3fs": "s3",
     "aiobotocore": "s3",
     "botocore": "s3",

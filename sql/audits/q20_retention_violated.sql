@@ -121,6 +121,7 @@ judged as (
                 then 'destroyed_under_hold'
             when items.is_destroyed
                 and not items.is_erased
+                and policy.minimum_days is not null
                 and coalesce(items.since > getvariable('audit_now') - to_days(policy.minimum_days), true)
                 then 'destroyed_early'
             when items.is_there

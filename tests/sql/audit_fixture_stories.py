@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.sql.audit_story import Row, Story, blob, digest, micros, minute, tables_of
+from tests.sql.audit_story import Row, Story, blob, blob_hash, digest, micros, minute, tables_of
 from trajlake.pipelines.audit_fixture import FixtureParameters, write_fixture
 from trajlake.schemas.events import (
     BudgetRevised,
@@ -38,7 +38,7 @@ from trajlake.schemas.events import (
 
 NOW = 100
 DAY_MINUTES = 1440
-O0, O1, O3, S1, S2, LOST = (digest(name) for name in ("o0", "o1", "o3", "s1", "s2", "lost"))
+BLOBS = ("o0", "o1", "o3", "s1", "s2", "lost")
 
 
 class Fixture:
@@ -216,27 +216,33 @@ def secrets(f: Fixture) -> None:
     (first,) = s.think("cat")
     s.intend(first, effect="read", tool="cat")
     s.at = NOW - 400 * DAY_MINUTES
-    o1 = s.result(first, output=blob(O1))
+    o1 = s.result(first, output=blob("o1"))
     s.show(o1)
     s.at = 20
     s.think()
     s.add(Compacted(summary="short", keep=1, turns=(0, 0)))
     s.turn = 1
     s.think(keep=1)
-    s2 = s.add(Compacted(summary=blob(S2), keep=1))
+    s2 = s.add(Compacted(summary=blob("s2"), keep=1))
     s.turn = 2
     second = s.new_action
     s.intend(second, effect="read", tool="cat")
-    o3 = s.result(second, output=blob(O3))
-    found = (("aws_key", O1, o1), ("github_pat", S2, s2), ("jwt", O3, o3))
+    o3 = s.result(second, output=blob("o3"))
+    found = (("aws_key", "o1"), ("github_pat", "s2"), ("jwt", "o3"))
     f.rows(
         "secrets",
-        *({"sha256": sha, "kind": kind, "offset_hash": digest(kind), "scanner_version": "1"} for kind, sha, _ in found),
+        *(
+            {"sha256": blob_hash(name), "kind": kind, "offset_hash": digest(kind), "scanner_version": "1"}
+            for kind, name in found
+        ),
     )
     f.rows("runs", {"kind": "scan", "snapshot": 1, "outcome": "committed", "run": "scan"})
     f.rows(
         "blobs",
-        *({"sha256": sha, "bytes": 40_000, "stored_bytes": 9, "path": f"cas/{sha}", "run": 1} for sha in (O0, O1, S2)),
+        *(
+            {"sha256": blob_hash(name), "bytes": 32_000, "stored_bytes": 9, "path": f"cas/{name}", "run": 1}
+            for name in ("o0", "o1", "s2")
+        ),
     )
     f.expect("Q13", s, o1, "aws_key")
     f.expect("Q14", s, s2, "github_pat")
@@ -264,7 +270,7 @@ def tampering(f: Fixture) -> None:
 
 def versions(f: Fixture) -> None:
     s = f.story("T13")
-    s.add(ObservationCached(observation_id="o", value=blob(S1)))
+    s.add(ObservationCached(observation_id="o", value=blob("s1")))
     f.expect("Q20", s, s.next - 1, "s1", "destroyed_under_hold")
     s.add(CheckpointSaved(covers=1, state_hash=digest("s"), root=digest("r"), cause="interval"))
     f.expect("Q17", s, s.add(Resumed(last_sequence=2, schema_version=2)), "resumed with 2")
@@ -308,7 +314,7 @@ def contexts_and_goals(f: Fixture) -> None:
     s.think(context=said)
     f.expect("Q22", s, s.next - 1, "unknown context")
     s.at = NOW - 200 * DAY_MINUTES
-    message(s, blob(LOST))
+    message(s, blob("lost"))
     s.at = 30
     s.think(keep=0)
     f.expect("Q22", s, s.next - 1, "item gone")
@@ -383,11 +389,17 @@ def edited(tables: dict[str, list[Row]], f: Fixture) -> dict[str, list[Row]]:
     return tables
 
 
-def build() -> tuple[dict[str, list[Row]], list[Row], FixtureParameters]:
-    """Return the tables of the fixture, the expected findings, and what the session is told."""
+def told() -> Fixture:
+    """Return the stories as they were written, before anything was done to a lake."""
     f = Fixture()
     for part in PARTS:
         part(f)
+    return f
+
+
+def build() -> tuple[dict[str, list[Row]], list[Row], FixtureParameters]:
+    """Return the tables of the fixture, the expected findings, and what the session is told."""
+    f = told()
     tables = edited(tables_of(list(f.stories.values())), f)
     for name, rows in f.more.items():
         for place, row in enumerate(rows):
@@ -412,7 +424,7 @@ def main() -> None:
     write_fixture(str(folder), *build())
 
 
-__all__ = ["Fixture", "build", "edited", "main"]
+__all__ = ["BLOBS", "PARTS", "Fixture", "build", "edited", "main", "told"]
 
 if __name__ == "__main__":
     main()

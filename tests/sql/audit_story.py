@@ -1,4 +1,4 @@
-"""A frame writer for tests only: any history through the real event types, legal or not, and the rows a lake makes of it.
+"""A frame writer for tests only: any history through the real event types, legal or not, and the rows it makes.
 
 The runtime refuses to write most of what the controls look for; here every event is real (type, chain, hash), only the
 order of facts is free. Rows come from the project's own `canonicalize` and `derive`.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Any
 
 import polars as pl
@@ -52,9 +53,19 @@ def digest(text: str) -> str:
     return random.Random(text).randbytes(32).hex()
 
 
-def blob(sha256: str, size: int = 40_000) -> dict[str, Any]:
+def blob_bytes(name: str) -> bytes:
+    """The bytes behind a blob of a story."""
+    return f"blob {name} ".encode() * 4_000
+
+
+def blob_hash(name: str) -> str:
+    return sha256(blob_bytes(name)).hexdigest()
+
+
+def blob(name: str) -> dict[str, Any]:
     """A reference to a blob, as `offload` makes it."""
-    return {"$blob": sha256, "bytes": size, "kind": "text", "head": "..."}
+    data = blob_bytes(name)
+    return {"$blob": blob_hash(name), "bytes": len(data), "kind": "text", "head": data[:200].decode()}
 
 
 class Story:
@@ -64,6 +75,7 @@ class Story:
         self, trajectory_id: str, *, tenant: str = "acme", origin: str = "live", model: str = "m1", **start: Any
     ) -> None:
         self.tenant, self.trajectory_id, self.model = tenant, trajectory_id, model
+        self.started_on = START.date()
         self.events: list[Event] = []
         self.astray: list[Event] = []
         self.token, self.turn, self.at, self.schema_version = 1, 0, 5.0, 1
@@ -176,7 +188,7 @@ class Story:
         self._shown += numbers
 
     def think(self, *tools: str, model: str | None = None, context: int | None = None, **more: Any) -> list[str]:
-        """A context and the reply to it; returns the ids of the actions it proposes. The reply enters the next context."""
+        """A context and its reply, which enters the next context; returns the ids of the actions it proposes."""
         built = (
             self.context(keep=more.pop("keep", None), purpose=more.pop("purpose", "act"))
             if context is None
@@ -217,11 +229,9 @@ def frame_rows(events: Iterable[Event], started_on: dt.date, model: str) -> list
     ]
 
 
-def tables_of(
-    stories: Sequence[Story], *, started_on: Callable[[Story], dt.date] = lambda _: START.date()
-) -> dict[str, list[Row]]:
+def tables_of(stories: Sequence[Story]) -> dict[str, list[Row]]:
     """Return every snapshot table as a lake holds it after it took these stories in."""
-    rows = [row for s in stories for row in frame_rows([*s.events, *s.astray], started_on(s), s.model)]
+    rows = [row for s in stories for row in frame_rows([*s.events, *s.astray], s.started_on, s.model)]
     columns = polars_schema(EVENTS)
     frame = pl.DataFrame(rows, schema=columns).with_columns(pl.lit(2, pl.UInt8).alias("origin"))
     judged = canonicalize(frame)
