@@ -26,14 +26,12 @@ from .agent.outcome import Outcome
 from .agent.ports import Ports
 from .agent.session import Session, Setup
 from .env import REAL_ENV, Env
-from .file_arbiter import FileArbiter
-from .file_lease import FileLeaseStore
-from .file_mail import FileMailStore
 from .lease_keeper import LeaseKeeper
 from .mail import MailItem
 from .posting import Postman
 from .root import Root
 from .root_log import RootLog
+from .stores import arbiter, lease_store, mail_store
 from .tools import Tool, ToolOptions, declared_schema_hash, make_tool
 from .writer_options import WriterOptions
 
@@ -53,7 +51,7 @@ class Journal:
         self._ports: Ports | None = None
         self._log: RootLog | None = None
         self._keeper: LeaseKeeper | None = None
-        self._mail = FileMailStore(root.path, env=env)
+        self._mail = mail_store(root)
 
     @classmethod
     def open(
@@ -111,7 +109,7 @@ class Journal:
         if _in_loop():
             raise Misuse("journal.run would block the running event loop; use 'await journal.arun(...)'")
         session, order, more = self._start(agent, id, task, options)
-        perform = driver_sync.performer()
+        perform = driver_sync.performer(self._env)
         spawn = partial(self._spawn, session, self.run)
         return driver_sync.run(session, order, agent, lambda s, p: driver_sync.Trajectory(s, p, spawn, **more), perform)
 
@@ -235,21 +233,21 @@ class Journal:
         if self._ports is not None:
             return self._ports
         env = self._env
-        log, leases = RootLog(self.root), FileLeaseStore(self.root.path, env=env)
+        log, leases = RootLog(self.root), lease_store(self.root)
         return Ports(
             env=env, log=log, blobs=self.root.blobs, leases=leases, keeper=LeaseKeeper(leases, env=env),
-            arbiter=FileArbiter(self.root.path, env=env), mail=self._mail, worker="", host="",
+            arbiter=arbiter(self.root), mail=self._mail, worker="", host="",
         )  # fmt: skip
 
     def _make_ports(self) -> Ports:
         env = self._env
-        leases = self._leases if self._leases is not None else FileLeaseStore(self.root.path, env=env)
+        leases = self._leases if self._leases is not None else lease_store(self.root)
         self._log = RootLog(self.root, self._options)
         self._keeper = LeaseKeeper(leases, env=env)
         worker = f"{env.host()}:{env.pid()}:{env.random_bytes(4).hex()}"
         return Ports(
             env=env, log=self._log, blobs=self.root.blobs, leases=leases, keeper=self._keeper,
-            arbiter=FileArbiter(self.root.path, env=env), mail=self._mail, worker=worker, host=env.host(),
+            arbiter=arbiter(self.root), mail=self._mail, worker=worker, host=env.host(),
         )  # fmt: skip
 
     def close(self) -> None:

@@ -14,6 +14,8 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "journal dump": ("trajlake.runtime.cli_journal:dump", "write every event as a line of JSON"),
     "status": ("trajlake.runtime.cli_status:status", "every trajectory of a root, and what waits for a person"),
     "show": ("trajlake.runtime.cli_show:show", "one trajectory, turn by turn"),
+    "resume": ("trajlake.runtime.cli_run:resume", "go on with a trajectory at its open turn"),
+    "recover": ("trajlake.runtime.cli_run:recover", "resume every open trajectory that nobody works on"),
     "settle": ("trajlake.runtime.cli_mail:settle", "say whether an effect in doubt happened"),
     "approve": ("trajlake.runtime.cli_mail:approve", "grant what a trajectory asks for"),
     "deny": ("trajlake.runtime.cli_mail:deny", "refuse what a trajectory asks for"),

@@ -7,10 +7,10 @@ import contextvars
 import inspect
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..env import Env
 from ..tools import Result, Retry
 from .enter import Order
 from .errors import Misuse
@@ -31,14 +31,15 @@ Perform = Callable[[Request], Any]
 class Bodies:
     """Bodies that run beside the core, each in a thread, until they end or their time is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Env) -> None:
+        self._now_s = env.monotonic
         self._ends: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self._deadlines: dict[int, float] = {}
 
     def start(self, request: Start) -> None:
         """Run a body in a new thread (a daemon: one that never ends does not keep the process)."""
         timeout_s = request.timeout_s
-        self._deadlines[request.tag] = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        self._deadlines[request.tag] = float("inf") if timeout_s is None else self._now_s() + timeout_s
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=context.run, args=(self._run, request), name=f"trajlake-body-{request.tag}", daemon=True
@@ -49,7 +50,7 @@ class Bodies:
         """Return how the next body ended; one whose time is over counts as ended, whatever it still does."""
         while True:
             tag, deadline = min(self._deadlines.items(), key=lambda item: item[1])
-            wait_s = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
+            wait_s = None if deadline == float("inf") else max(0.0, deadline - self._now_s())
             try:
                 done = self._ends.get(timeout=wait_s)
             except queue.Empty:
@@ -68,9 +69,10 @@ class Bodies:
             self._ends.put(Done(request.tag, value))
 
 
-def performer() -> Perform:
+def performer(env: Env) -> Perform:
     """Return a function that performs requests for one trajectory."""
-    bodies = Bodies()
+    bodies = Bodies(env)
+    never = threading.Event()
 
     def perform(request: Request) -> Any:
         match request:
@@ -83,7 +85,7 @@ def performer() -> Perform:
             case Next():
                 return bodies.next()
             case Sleep(seconds=seconds):
-                return time.sleep(seconds)
+                return never.wait(seconds)
 
     return perform
 

@@ -261,9 +261,10 @@ class TurnHandle:
         """A random UUID (version 4) as text, recorded."""
 
         def make() -> str:
-            import uuid
-
-            return str(uuid.UUID(bytes=self._s.ports.env.random_bytes(16), version=4))
+            number = int.from_bytes(self._s.ports.env.random_bytes(16))
+            number = number & ~(0xF << 76) | 4 << 76
+            text = f"{number & ~(0x3 << 62) | 0x2 << 62:032x}"
+            return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
         return str(read_input(self._s, "uuid", "", make))
 

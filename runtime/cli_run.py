@@ -1,0 +1,220 @@
+"""Verbs that run agents: resume, recover.
+
+AGENT is `module:function`; its module's one Journal gives tools, policy and stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trajlake.runtime.cli_errors import UserError
+from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_json, settings_of
+
+if TYPE_CHECKING:
+    from trajlake.runtime.agent.outcome import Outcome
+    from trajlake.runtime.journal import Journal
+
+AGENT = Annotated[str | None, typer.Argument(metavar="[AGENT]", help="module:function; default: the recorded one.")]
+OBJECT = Annotated[str | None, typer.Option("--journal-object", metavar="NAME", help="Which Journal of the module.")]
+MODEL = Annotated[str | None, typer.Option("--model-object", metavar="NAME", help="Which model of the module.")]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """An agent with the journal and the model of its module."""
+
+    agent: Callable[..., Any]
+    journal: Journal
+    model: Any = None
+
+    def run(self, trajectory_id: str, **options: Any) -> Outcome:
+        """Run it, plain or under asyncio as it is written."""
+        if inspect.iscoroutinefunction(self.agent):
+            return asyncio.run(self.journal.arun(self.agent, trajectory_id, model=self.model, **options))
+        return self.journal.run(self.agent, trajectory_id, model=self.model, **options)
+
+
+def resume(
+    trajectory_id: Annotated[str, typer.Argument(metavar="ID", help="The trajectory.")],
+    agent: AGENT = None,
+    journal: JOURNAL = None,
+    tenant: TENANT = None,
+    journal_object: OBJECT = None,
+    model_object: MODEL = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", metavar="PATH", help="The folder it changes.")] = None,
+    close_turn: Annotated[bool, typer.Option("--close-turn", help="Leave the open turn; go on with the next.")] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Go on though events are missing.")] = False,
+    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="Why; it is recorded.")] = "",
+    as_json: JSON = False,
+) -> int:
+    """Go on with a trajectory at its open turn. Exit code 1 when it failed, was cancelled, or waits for somebody."""
+    if (close_turn or accept_loss) and not because.strip():
+        raise UserError("--close-turn and --accept-loss are recorded with a reason: give --because TEXT")
+    name = agent or recorded_agent(journal, tenant, trajectory_id)
+    runner = runner_of(name, journal, journal_object, model_object)
+    with runner.journal:
+        outcome = runner.run(
+            trajectory_id, workspace=workspace, close_turn=close_turn, accept_loss=accept_loss, because=because
+        )
+    show(trajectory_id, outcome, as_json)
+    return 0 if outcome.status == "completed" else 1
+
+
+def recover(
+    agent: AGENT = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on looking.")] = False,
+    every_s: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often --watch looks.")] = 5.0,
+    journal: JOURNAL = None,
+    tenant: TENANT = None,
+    journal_object: OBJECT = None,
+    model_object: MODEL = None,
+    as_json: JSON = False,
+) -> int:
+    """Resume every open trajectory that nobody works on. Exit code 1 when some could not be brought on."""
+    root_path = settings_of(journal, tenant).journal
+    state = Sweep(agent, journal, journal_object, model_object, as_json)
+    while True:
+        state.sweep(root_path, tenant)
+        if not watch:
+            return 1 if state.stuck else 0
+        time.sleep(every_s)
+
+
+@dataclass
+class Sweep:
+    """One look after another at all trajectories of a root."""
+
+    agent: str | None
+    journal: str | None
+    journal_object: str | None
+    model_object: str | None
+    as_json: bool
+    stuck: dict[str, str] = field(default_factory=dict)
+    runners: dict[str, Runner] = field(default_factory=dict)
+
+    def sweep(self, root_path: str, tenant: str | None) -> None:
+        """Try each open trajectory that is free; one that waits for a person is tried again when it has mail."""
+        from trajlake.runtime.agent.errors import AgentError
+        from trajlake.runtime.stores import mail_store
+
+        mail = mail_store(open_root(root_path))
+        for wanted_tenant, trajectory_id in open_trajectories(self.journal, tenant):
+            if trajectory_id in self.stuck and not mail.waiting(wanted_tenant, trajectory_id):
+                continue
+            try:
+                name = self.agent or recorded_agent(self.journal, tenant, trajectory_id)
+                outcome = self._runner(name).run(trajectory_id)
+            except (AgentError, UserError) as error:
+                self.stuck[trajectory_id] = str(error)
+                print(f"trajlake: {trajectory_id}: {error}", file=sys.stderr)
+                continue
+            self.stuck.pop(trajectory_id, None)
+            if outcome.status == "parked":
+                self.stuck[trajectory_id] = "parked"
+            show(trajectory_id, outcome, self.as_json)
+
+    def _runner(self, name: str) -> Runner:
+        if name not in self.runners:
+            self.runners[name] = runner_of(name, self.journal, self.journal_object, self.model_object)
+        return self.runners[name]
+
+
+def open_trajectories(journal: str | None, tenant: str | None) -> Iterator[tuple[str, str]]:
+    """(tenant, id) of every trajectory of the tenant that nobody holds and that did not end."""
+    from trajlake.runtime.root_log import RootLog
+    from trajlake.runtime.stores import lease_store
+
+    wanted = settings_of(journal, tenant).tenant
+    root = open_root(settings_of(journal, tenant).journal)
+    log = RootLog(root)
+    for record in sorted(lease_store(root).records(), key=lambda one: one.trajectory_id):
+        if record.tenant != wanted or record.holder is not None:
+            continue
+        events = log.read(record.tenant, record.trajectory_id, record).events
+        if events and all(event.type != "TaskEnded" for event in events):
+            yield record.tenant, record.trajectory_id
+
+
+def recorded_agent(journal: str | None, tenant: str | None, trajectory_id: str) -> str:
+    """Return the `module:function` that `TaskStarted` recorded."""
+    from trajlake.runtime.root_log import RootLog
+    from trajlake.runtime.stores import lease_store
+
+    root = open_root(settings_of(journal, tenant).journal)
+    wanted = settings_of(journal, tenant).tenant
+    record = lease_store(root).read(wanted, trajectory_id)
+    events = RootLog(root).read(wanted, trajectory_id, record).events
+    first = next((event for event in events if event.type == "TaskStarted"), None)
+    if first is None:
+        raise UserError(f"trajectory {trajectory_id!r}: nothing is recorded in {root.path}; check id and --journal")
+    name: str = first.body.agent
+    if not name or name.startswith("__main__:"):
+        raise UserError(f"trajectory {trajectory_id!r}: its agent {name or '?'} cannot be imported; name it: AGENT")
+    return name
+
+
+def runner_of(name: str, journal: str | None, journal_object: str | None, model_object: str | None) -> Runner:
+    """Import `module:function` and what it needs from the same module."""
+    from trajlake.runtime.journal import Journal
+
+    module_name, _, function = name.partition(":")
+    if not module_name or not function:
+        raise UserError(f"agent {name!r}: expected module:function")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+        agent = getattr(module, function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"agent {name!r}: {error}; run where the module can be imported") from None
+    found: Journal = _one_of(
+        module, journal_object, lambda one: isinstance(one, Journal), "Journal", "--journal-object"
+    )
+    root_path = settings_of(journal).journal
+    if journal is not None and open_root(root_path).path != found.root.path:
+        raise UserError(f"agent {name!r}: its journal is {found.root.path}, not {root_path}; leave --journal out")
+    model = None
+    if model_object is not None or any(_is_model(value) for value in vars(module).values()):
+        model = _one_of(module, model_object, _is_model, "model", "--model-object")
+    return Runner(agent, found, model)
+
+
+def _is_model(value: Any) -> bool:
+    named = ("name", "version", "format", "request", "send")
+    return not inspect.ismodule(value) and not inspect.isclass(value) and all(hasattr(value, one) for one in named)
+
+
+def _one_of(module: Any, name: str | None, wanted: Callable[[Any], bool], what: str, option: str) -> Any:
+    if name is not None:
+        value = getattr(module, name, None)
+        if not wanted(value):
+            raise UserError(f"{module.__name__}.{name} is no {what}")
+        return value
+    found = {id(value): (key, value) for key, value in vars(module).items() if wanted(value)}
+    if len(found) != 1:
+        names = ", ".join(sorted(key for key, _ in found.values())) or "none"
+        raise UserError(f"module {module.__name__} has {len(found)} {what} objects ({names}): name one with {option}")
+    return next(iter(found.values()))[1]
+
+
+def show(trajectory_id: str, outcome: Outcome, as_json: bool) -> None:
+    """Print one outcome."""
+    if as_json:
+        waiting = [
+            {"kind": one.kind, "action_id": one.action_id, "tool": one.tool, "question": one.question}
+            for one in outcome.waiting_for
+        ]
+        print_json({"id": trajectory_id, "status": outcome.status, "result": outcome.result, "waiting_for": waiting})
+        return
+    print(f"{trajectory_id}: {outcome.status}" + (f": {outcome.result}" if outcome.result is not None else ""))
+    for one in outcome.waiting_for:
+        print(f"  {one.question}")
