@@ -137,8 +137,8 @@ def step_of(raw: msgspec.Raw, place: str) -> Step | None:
         step_kind = "agent"
     step = Step(
         step_kind, label(_value(parts, "id")), label(_value(parts, "parentObservationId")),
-        label(_value(parts, "name")), start, end, place, text_of(raw), kind or "observation", error=error, ended=end is not None,
-        failed=level_error,
+        label(_value(parts, "name")), start, end, place, text_of(raw), kind or "observation", error=error,
+        ended=end is not None, failed=level_error,
     )  # fmt: skip
     if step_kind == "model":
         return _model_step(step, parts, output)

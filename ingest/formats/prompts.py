@@ -6,7 +6,7 @@ earlier event is recalled from there; only what is new becomes an event, so the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from trajlake.schemas.context import item_hash
@@ -14,6 +14,16 @@ from trajlake.schemas.events.action import ResultStatus
 
 from .build import Proposed, Trajectory, record_tree
 from .chat_shapes import Said
+
+
+class Pooled:
+    """A message that is read only when it is new: `key` is known, `read` gives the message itself."""
+
+    __slots__ = ("key", "read")
+
+    def __init__(self, key: str, read: Callable[[], Said]) -> None:
+        self.key = key
+        self.read = read
 
 
 class _Held(NamedTuple):
@@ -26,32 +36,47 @@ class PromptLog:
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
-        self._shown: list[tuple[str, int]] = []
+        self._keys: list[str] = []
+        self._numbers: list[int] = []
+        """Key and event of each item of the context as it stands."""
         self._known: dict[str, list[_Held]] = {}
 
-    def show(self, prompt: Iterable[tuple[Said, str]], at: int | None) -> bool:
-        """Make the context say exactly `prompt`, given as (message, place). Returns whether it went back."""
-        items = list(prompt)
-        same = 0
-        while same < len(items) and same < len(self._shown) and items[same][0].key == self._shown[same][0]:
-            same += 1
-        went_back = same < len(self._shown)
+    def show(self, prompt: Sequence[Said | Pooled], at: int | None, place: str | Sequence[str]) -> bool:
+        """Make the context say exactly `prompt`; `place` is that of all, or of each. Returns whether it went back."""
+        keys = [said.key for said in prompt]
+        same = min(len(keys), len(self._keys))
+        if keys[:same] != self._keys[:same]:
+            same = next(n for n, pair in enumerate(zip(keys, self._keys, strict=False)) if pair[0] != pair[1])
+        went_back = same < len(self._keys)
         if went_back:
             self.trajectory.rewind(same)
-            del self._shown[same:]
-        for said, place in items[same:]:
-            self.add(said, at, place)
+            self._cut(same)
+        for index in range(same, len(keys)):
+            if not self._recalled(keys[index]):
+                said = prompt[index]
+                where = place if isinstance(place, str) else place[index]
+                self._new(said if isinstance(said, Said) else said.read(), at, where)
         return went_back
 
     def add(self, said: Said, at: int | None, place: str, **more: Any) -> None:
         """Put one message behind the context: recalled if an earlier event holds it, else an event of its own."""
-        key = said.key
-        in_use = {number for _, number in self._shown}
-        held = next((one for one in self._known.get(key, ()) if one.number not in in_use), None)
-        if held is not None:
-            self.trajectory.recall(held.number, held.digest)
-            self._shown.append((key, held.number))
-            return
+        if not self._recalled(said.key):
+            self._new(said, at, place, **more)
+
+    def _recalled(self, key: str) -> bool:
+        known = self._known.get(key)
+        if not known:
+            return False
+        in_use = set(self._numbers)
+        held = next((one for one in known if one.number not in in_use), None)
+        if held is None:
+            return False
+        self.trajectory.recall(held.number, held.digest)
+        self._keys.append(key)
+        self._numbers.append(held.number)
+        return True
+
+    def _new(self, said: Said, at: int | None, place: str, **more: Any) -> None:
         if said.role == "tool" and self.answer(said, at, place, **more):
             return
         if said.role == "user" and isinstance(said.text, str):
@@ -59,7 +84,7 @@ class PromptLog:
         if said.role == "assistant":
             self.trajectory.loss.note("assistant message that no recorded reply made")
         number = self.trajectory.message(said.role or "user", said.wire, at=at, place=place)
-        self._note(key, number, said.wire)
+        self._note(said.key, number, said.wire)
 
     def answer(self, said: Said, at: int | None, place: str, *, call: Proposed | None = None, **more: Any) -> bool:
         """Add a tool's answer as the result of `call`, else of the call it names; False if no open call has that id."""
@@ -87,6 +112,10 @@ class PromptLog:
         self._note(said.key, number, said.wire)
         return number
 
+    def holds(self, key: str) -> bool:
+        """Return whether some event holds a message with this key."""
+        return key in self._known
+
     def note(self, said: Said, number: int) -> None:
         """Take note of an item that the caller has added to the trajectory itself."""
         self._note(said.key, number, said.wire)
@@ -94,11 +123,16 @@ class PromptLog:
     def compacted(self, summary: str | None, keep: int, at: int | None, place: str, **more: Any) -> None:
         """A summary took the place of what stands behind the first `keep` items of the context."""
         number = self.trajectory.compacted(summary, keep=keep, at=at, place=place, **more)
-        del self._shown[keep:]
+        self._cut(keep)
         if summary is not None:
             wire = {"role": "user", "content": summary}
             self._note(Said("user", wire, summary).key, number, wire)
 
+    def _cut(self, length: int) -> None:
+        del self._keys[length:]
+        del self._numbers[length:]
+
     def _note(self, key: str, number: int, wire: Any) -> None:
-        self._shown.append((key, number))
+        self._keys.append(key)
+        self._numbers.append(number)
         self._known.setdefault(key, []).append(_Held(number, item_hash(record_tree(wire))))

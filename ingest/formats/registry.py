@@ -15,6 +15,7 @@ BUILT_IN: Final = {
     "atif": "atif",
     "claude-code": "claude_code",
     "codex": "codex",
+    "inspect": "inspect",
     "kimi": "kimi",
     "langfuse": "langfuse",
     "mini-swe-agent": "mini_swe_agent",

@@ -126,17 +126,19 @@ class _Run:
         raws = raw_elements(parts["query"]) if "query" in parts else None
         if not raws:
             return
-        shown: list[tuple[Said, str]] = []
+        shown: list[Said] = []
+        places: list[str] = []
         for index, raw in enumerate(raws):
             ids = _value(raw, "tool_call_ids")
             found = [
                 one._replace(call_id=label(ids[0])) if one.role == "tool" and isinstance(ids, list) and ids else one
                 for one in said_of(raw)
             ]
-            shown += [(one, f"{place}/{index}") for one in found]
+            shown += found
+            places += [f"{place}/{index}"] * len(found)
             known = _prompt_key(raw) in self.known
             self.loss.skip("prompt message (stands in history)") if known else self.loss.map("prompt message")
-        self.log.show(shown, None)
+        self.log.show(shown, None, places)
 
     def _lost_step(self, number: int) -> None:
         """A step whose reply `history` does not hold: the harness took it back and asked again."""

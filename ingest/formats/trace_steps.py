@@ -148,7 +148,7 @@ class _Agent:
             self.trajectory.set_head("parameters", step.parameters)
             if self.trajectory.sampling is None and not self.trajectory.settled:
                 self.trajectory.sampling = record_tree(step.parameters)
-        self.log.show([(said, step.place) for said in step.prompt], step.start)
+        self.log.show(step.prompt, step.start, step.place)
         assert step.reply is not None
         self.log.reply(
             step.reply,
