@@ -26,10 +26,11 @@ from trajlake.pipelines.run_plan import Plan  # noqa: E402
 def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str]:
     """Run both stages on `runner` (named, never Beam's default) and return the paths of the bucket reports.
 
+    Each reducer leaves its report at a path known beforehand, so that nothing has to come back through the runner.
+
     `options` are Beam's own flags. Staging must be a file system that every worker sees. Raises what the runner
     raises; nothing is committed then.
     """
-    manifest = f"{plan.staging}/manifest"
     flags = [f"--runner={runner}", *options]
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         (
@@ -38,7 +39,6 @@ def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str
             | "explode" >> beam.FlatMap(_explode, plan.path).with_output_types(tuple[int, str])
             | "paths by bucket" >> beam.GroupByKey()
             | "reduce" >> beam.Map(_reduce, plan.path).with_output_types(str)
-            | "manifest" >> beam.Map(_note, manifest).with_output_types(str)
         )
     return [f"{plan.staging}/bucket-{number}.json" for number in range(plan.buckets)]
 
@@ -49,8 +49,3 @@ def _explode(place: int, plan_path: str) -> list[tuple[int, str]]:
 
 def _reduce(group: tuple[int, Iterable[str]], plan_path: str) -> str:
     return reduce(plan_path, group[0], list(group[1]))
-
-
-def _note(path: str, manifest: str) -> str:
-    del manifest
-    return path
