@@ -84,14 +84,15 @@ based as (
         context.trajectory_id,
         context.sequence_number,
         context.keep,
-        base.sequence_number as base_seq
+        max(base.sequence_number) as base_seq
     from contexts as context
     semi join faulty using (tenant, trajectory_id)
-    asof join contexts as base
+    inner join contexts as base
         on base.tenant = context.tenant
             and base.trajectory_id = context.trajectory_id
             and base.sequence_number <= try_cast(context.base ->> '$' as bigint)
     where in_scope(context.tenant, context.started_on)
+    group by context.tenant, context.trajectory_id, context.sequence_number, context.keep
 ),
 broken as (
     select tenant, trajectory_id, context_seq, place
