@@ -79,6 +79,7 @@ def test_a_segment_cut_at_a_thousand_random_offsets_keeps_all_earlier_events() -
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("quarter", range(4))
 def test_a_64_kib_segment_cut_at_every_byte_keeps_all_earlier_events(quarter: int) -> None:
     data, events, _ = segment_of(65_536, sealed=True, sizes=(150, 700, 2500))
