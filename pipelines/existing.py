@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import polars as pl
 
 from trajlake.pipelines.canonicalize import KEY
@@ -15,26 +17,44 @@ from trajlake.schemas.ids import trajectory_key
 KNOWN_SCHEMA = {"tenant": pl.String(), "trajectory_id": pl.String(), "status": pl.String(), "openings": pl.String()}
 
 
-def known_trajectories(
-    plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the ids this bucket is about, and those among them that the lake holds, with status and openings.
+class Known(NamedTuple):
+    """`ids`: trajectories that a bucket is about; `held`: those the lake holds, with status and openings.
 
-    Without `plan.rebuild` the ids are those of the new rows; with it, every trajectory of the bucket as well.
+    `event_files` are the files of `events` that may hold rows of `held`.
+    """
+
+    ids: pl.DataFrame
+    held: pl.DataFrame
+    event_files: list[DataFile]
+
+
+def known_trajectories(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number: int) -> Known:
+    """Return what the lake knows of the trajectories in `new`; with `plan.rebuild` also of every other of the bucket.
+
+    A trajectory's events and its row in `trajectories` stand under the same partition values, so only files there
+    are looked at.
     """
     ids = new.select(KEY).unique() if len(new) else pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
     if plan.rebuild:
         ids = pl.concat([ids, _whole_bucket(plan, lake, snapshot, number)]).unique()
     if "trajectories" in snapshot.stale:
-        held = _ids_in(may_hold(lake.files(snapshot, "events"), ids)).join(ids, on=KEY, how="semi")
+        files = may_hold(lake.files(snapshot, "events"), ids)
+        found = _ids_in(files).join(ids, on=KEY, how="semi")
         nothing = pl.lit(None, pl.String)
-        return ids, held.with_columns(nothing.alias("status"), nothing.alias("openings"))
-    parts = []
+        return Known(ids, found.with_columns(nothing.alias("status"), nothing.alias("openings")), files)
+    parts, places = [], []
     for file in may_hold(lake.files(snapshot, "trajectories"), ids):
         rows = _scan(file).select("trajectory_id", "status", "openings").collect()
-        parts.append(rows.with_columns(pl.lit(file.partition["tenant"]).alias("tenant")).select(*KNOWN_SCHEMA))
-    known = pl.concat(parts) if parts else pl.DataFrame(schema=KNOWN_SCHEMA)
-    return ids, known.join(ids, on=KEY, how="semi")
+        rows = rows.with_columns(pl.lit(file.partition["tenant"]).alias("tenant")).select(*KNOWN_SCHEMA)
+        mine = rows.join(ids, on=KEY, how="semi")
+        if len(mine):
+            parts.append(mine)
+            places.append(file.partition)
+    if not parts:
+        return Known(ids, pl.DataFrame(schema=KNOWN_SCHEMA), [])
+    held = pl.concat(parts)
+    files = [file for file in lake.files(snapshot, "events") if file.partition in places]
+    return Known(ids, held, may_hold(files, held))
 
 
 def _whole_bucket(plan: Plan, lake: Lake, snapshot: Snapshot, number: int) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from trajlake.pipelines.canonicalize import (
 )
 from trajlake.pipelines.cursors import advance
 from trajlake.pipelines.derive import derive
+from trajlake.pipelines.existing import known_trajectories
 from trajlake.pipelines.explode import REPORT_SUFFIX
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
@@ -116,16 +117,14 @@ def _reduce_rows(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, 
 
 def _held(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number: int) -> Held:
     """Read what the lake has of the trajectories in `new` (or of the whole bucket, when tables are rebuilt)."""
-    from trajlake.pipelines.existing import known_trajectories
-
-    ids, known = known_trajectories(plan, lake, snapshot, new, number)
+    ids, known, event_files = known_trajectories(plan, lake, snapshot, new, number)
     openings = {
         (tenant, trajectory_id): tuple(msgspec.json.decode(text, type=list[Opening]))
         for tenant, trajectory_id, text in known.filter(pl.col("openings").is_not_null())
         .select(*KEY, "openings")
         .iter_rows()
     }
-    events = read_rows(may_hold(lake.files(snapshot, "events"), known), EVENTS, known)
+    events = read_rows(event_files, EVENTS, known)
     quarantine_files = may_hold(lake.files(snapshot, "quarantine"), ids)
     quarantine = read_rows(quarantine_files, SNAPSHOT_TABLES["quarantine"], ids)
     expired = known.filter(pl.col("status") == "expired").select(KEY)

@@ -181,6 +181,24 @@ def test_of_two_launchers_at_once_one_wins_and_the_other_starts_again_on_its_sna
     assert Lake.open(home / "lake").snapshot_numbers() == [0, 1, 2]
 
 
+def test_two_launchers_may_make_one_lake(half: Path, wanted: dict[str, Any], tmp_path: Path) -> None:
+    landing, lake = copy(half, tmp_path / "home") / "landing", tmp_path / "home" / "new"
+    both = threading.Barrier(2, timeout=60)
+    reports: list[Any] = []
+
+    def launcher() -> None:
+        both.wait()
+        reports.append(compact(str(landing), str(lake)))
+
+    threads = [threading.Thread(target=launcher) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert sorted(report.outcome for report in reports) == ["committed", "nothing_to_do"]
+    assert everything(lake)["events"] == wanted["events"]
+
+
 def test_a_launcher_paused_after_its_first_commit_doubles_nothing_when_others_went_on(
     half: Path, wanted: dict[str, Any], tmp_path: Path
 ) -> None:
