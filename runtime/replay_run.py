@@ -82,9 +82,12 @@ class ReplaySession(Session):
         self.view = self.new_view()
         for event in events:
             self.adopt(event)
-        self.resumed = True
+        self.resumed = self.end_shown = True
         self.only = only
         self.kept = [event for event in events if event.sequence_number not in left_out]
+        self.by_turn: dict[int, list[Event]] = {}
+        for event in self.kept:
+            self.by_turn.setdefault(event.turn, []).append(event)
         self.last_turn = max(event.turn for event in self.kept)
         self.open_turn = self.last_turn if only is None else only
         self.loop = ReplayLoop()
@@ -96,7 +99,7 @@ class ReplaySession(Session):
 
     def of_turn(self, turn: int) -> list[Event]:
         """The recorded events of one turn that count."""
-        return [event for event in self.kept if event.turn == turn]
+        return self.by_turn.get(turn, [])
 
     def go_live(self, operation: str) -> None:
         """An operation that the record does not hold: the end of an open record, or one too many."""
@@ -236,6 +239,8 @@ def _ended_early(s: ReplaySession) -> Report:
 
 def _raised(s: ReplaySession, error: Exception) -> Report:
     """An exception ends a record that stands open there as it did before; anywhere else it is a difference."""
+    if s.ended is not None and s.end is not None:
+        return _compare_end(s, None)
     if s.end is None and s.turn == s.last_turn and s.table.missing() is None:
         return Report(verdict="same")
     return Report(verdict="differs", turn=s.turn, got=repr(error), cause="raised")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from trajlake.schemas import values
 from trajlake.schemas.events import EndStatus, LeaseReleased, TaskEnded
 
-from ..lease import Head
-from .errors import Misuse
+from ..lease import Head, LeaseLost
+from .errors import Busy, Misuse
 from .outcome import Outcome, Waiting
 from .requests import Block, Steps
 from .session import Session
@@ -19,6 +20,8 @@ def end_task(s: Session) -> Steps:
     """Write the end that the agent asked for (`s.ended`), durable and shown only after a lease check."""
     assert s.ended is not None
     if s.end is not None:
+        if not s.end_shown:
+            raise Busy(f"trajectory {s.trajectory_id!r}: its end could not be shown to be ours; run it again to see")
         return
     status, result, reason = s.ended
     s.check_served()
@@ -30,6 +33,7 @@ def end_task(s: Session) -> Steps:
         TaskEnded(status=_status(status), result=values.to_tree(result), reason=values.plain_text(reason))
     )
     yield from s.checked_barrier()
+    s.end_shown = True
 
 
 def let_go(s: Session, reason: str | None) -> Steps:
@@ -42,8 +46,9 @@ def let_go(s: Session, reason: str | None) -> Steps:
         event = s.append(LeaseReleased(token=s.token, reason=values.plain_text(reason)[:500]))
         yield from s.barrier()
         head = Head(sequence_number=event.sequence_number, hash=event.hash.hex())
-    yield Block(lambda: s.ports.keeper.release(held, head))
     s.held = None
+    with contextlib.suppress(LeaseLost):  # taken over meanwhile: what was shown was shown before
+        yield Block(lambda: s.ports.keeper.release(held, head))
 
 
 def abandon(s: Session) -> None:

@@ -137,8 +137,9 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
         return (yield from park(s, tuple(error.args[0])))
     if isinstance(error, Cancelled):
         return (yield from cancel(s))
-    if error is not None and s.end is None:
-        if not isinstance(error, Busy):
+    if error is not None and not s.end_shown:
+        # Where an end is recorded but was not shown, nothing more is written: another worker may have gone on.
+        if not isinstance(error, Busy) and s.end is None:
             yield from let_go(s, f"error: {type(error).__name__}")
         raise error
     if error is not None:
@@ -148,7 +149,7 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
     try:
         yield from end_task(s)
     except Exception as failed:
-        if not isinstance(failed, Busy):
+        if not isinstance(failed, Busy) and s.end is None:
             yield from let_go(s, f"error: {type(failed).__name__}")
         raise
     status, result, reason = s.ended

@@ -62,6 +62,7 @@ class Session:
         self.closed_turn = False
         self.principal: str | None = None
         self.end: Event | None = None
+        self.end_shown = False
         self.view = self.new_view()
         self.table = Table(())
         self.turn = -1
