@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 
 from trajlake.schemas.envelope import Event
+from trajlake.schemas.errors import InvalidEvent
+from trajlake.schemas.events import decode_payload
 from trajlake.schemas.history import Opening, canonical
 
 CANONICAL: Final = 0
@@ -120,7 +122,10 @@ def _follows(kind: str, sequence: int, token: int, payload: str | None, line: tu
         return Opening(token=token, start=0) if kind == "TaskStarted" else None
     if kind != "LeaseAcquired" or payload is None or token <= line[-1].token:
         return None
-    lease = msgspec.json.decode(payload, type=_LeaseFields)
+    try:
+        lease = msgspec.json.decode(payload, type=_LeaseFields)
+    except msgspec.MsgspecError:
+        return None
     if lease.after_token != line[-1].token or lease.after_sequence != sequence - 1:
         return None
     return Opening(
@@ -138,6 +143,17 @@ class _LeaseFields(msgspec.Struct):
     after_hash: str = ""
 
 
+def _lease_payload(payload: str | None) -> bytes | None:
+    """Return the payload of a `LeaseAcquired` as `opening_of` reads it; one that is none counts as erased."""
+    if payload is None:
+        return None
+    try:
+        decode_payload("LeaseAcquired", payload)
+    except InvalidEvent:
+        return None
+    return payload.encode()
+
+
 def _one_by_one(rows: pl.DataFrame, known: tuple[Opening, ...]) -> tuple[np.ndarray[Any, Any], tuple[Opening, ...]]:
     events = [
         Event(
@@ -148,7 +164,7 @@ def _one_by_one(rows: pl.DataFrame, known: tuple[Opening, ...]) -> tuple[np.ndar
             turn=0,
             type=kind,
             recorded_at=0,
-            payload=None if payload is None else payload.encode(),
+            payload=_lease_payload(payload),
             salt=None,
             hash=bytes.fromhex(digest),
         )
@@ -159,8 +175,9 @@ def _one_by_one(rows: pl.DataFrame, known: tuple[Opening, ...]) -> tuple[np.ndar
     ]  # fmt: skip
     history = canonical(events, known)
     place = {(e.sequence_number, e.fencing_token, e.hash): n for n, e in enumerate(events)}
-    verdicts = np.zeros(len(events), np.uint8)
+    verdicts = np.full(len(events), HELD_BACK, np.uint8)
     for verdict, found in (
+        (CANONICAL, history.events),
         (SUPERSEDED, history.superseded),
         (HELD_BACK, history.held_back),
         (CONFLICT, history.conflicts),

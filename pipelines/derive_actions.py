@@ -141,6 +141,8 @@ def tool_calls(touched: Touched) -> pl.DataFrame:
         actions = found.get(row.t)
         if actions is None:
             actions = found[row.t] = _Actions()
+        if getattr(body, "action_id", None) == "":
+            continue  # erased, or no payload of its type: it names no action
         if row.given_up and _stands(actions, body):
             continue  # the fold leaves out what a roll-back gave up of an action that it keeps
         _STEPS[kind](actions, row, body)

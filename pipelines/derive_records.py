@@ -119,7 +119,7 @@ def blob_refs(touched: Touched) -> pl.DataFrame:
             found += [
                 (f"/changes/{n}", {"$blob": change["sha256"], "kind": "bytes"})
                 for n, change in enumerate(tree.get("changes", ()))
-                if change.get("sha256")
+                if isinstance(change, dict) and change.get("sha256")
             ]
         rows += [
             (t, {"sequence_number": seq, "place": place, "sha256": ref["$blob"], "kind": ref.get("kind", "bytes"),

@@ -74,24 +74,22 @@ def _write(
 
 
 def _statistics(rows: pl.DataFrame, columns: Sequence[str]) -> str:
-    found = rows.select(
-        *(pl.col(name).min().alias(f"min {name}") for name in columns),
-        *(pl.col(name).max().alias(f"max {name}") for name in columns),
-        *(pl.col(name).null_count().alias(f"null {name}") for name in columns),
-    ).row(0, named=True)
-    return json.dumps(
-        {
-            "numRecords": len(rows),
-            "minValues": {n: _json(found[f"min {n}"]) for n in columns if found[f"min {n}"] is not None},
-            "maxValues": {n: _json(found[f"max {n}"]) for n in columns if found[f"max {n}"] is not None},
-            "nullCount": {n: found[f"null {n}"] for n in columns},
-        }
-    )
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    for name in columns:
+        try:
+            low, high = rows[name].min(), rows[name].max()
+        except (OverflowError, ValueError):
+            continue  # a time that no calendar date stands for: the column goes without bounds
+        if low is not None and high is not None:
+            lowest[name], highest[name] = _json(low), _json(high)
+    nulls = {name: rows[name].null_count() for name in columns}
+    return json.dumps({"numRecords": len(rows), "minValues": lowest, "maxValues": highest, "nullCount": nulls})
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, dt.datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return value.astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ import polars as pl
 from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.canonicalize import Judged
 from trajlake.schemas.envelope import Event
+from trajlake.schemas.errors import InvalidEvent
 from trajlake.schemas.history import Opening, covered, given_up, roll_backs
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
@@ -73,14 +74,14 @@ class Touched(NamedTuple):
         decode = msgspec.json.Decoder(fields, strict=False).decode
         part = self.rows.filter(pl.col("event_type") == event_type)
         for head, payload in zip(_heads(part), part["payload"], strict=True):
-            yield Row._make(head), decode(ERASED if payload is None else payload)
+            yield Row._make(head), _decoded(decode, payload)
 
     def ordered(self, fields_of: Mapping[str, type[Fields]]) -> Iterator[tuple[str, Row, Any]]:
         """Yield the events of several types with their fields, by trajectory and number over all of them."""
         decoders = {name: msgspec.json.Decoder(fields, strict=False).decode for name, fields in fields_of.items()}
         part = self.rows.filter(pl.col("event_type").is_in(list(fields_of)))
         for kind, head, payload in zip(part["event_type"], _heads(part), part["payload"], strict=True):
-            yield kind, Row._make(head), decoders[kind](ERASED if payload is None else payload)
+            yield kind, Row._make(head), _decoded(decoders[kind], payload)
 
     def frame(self, table: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> pl.DataFrame:
         """Return rows as a frame with every column of `table`; each is (t, values without the place)."""
@@ -97,6 +98,16 @@ class Touched(NamedTuple):
         return frame.sort(SNAPSHOT_TABLES[table].sort_by, maintain_order=True, nulls_last=True)
 
 
+def _decoded(decode: Callable[[str], FieldsT], payload: str | None) -> FieldsT:
+    """Return an event's fields; all defaults where the payload is erased or does not hold what its type promises."""
+    if payload is None:
+        return decode(ERASED)
+    try:
+        return decode(payload)
+    except msgspec.MsgspecError:
+        return decode(ERASED)
+
+
 def _heads(part: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
     at = part["recorded_at"].dt.epoch("us")
     names = ("given_up", "behind", "fencing_token")
@@ -111,8 +122,11 @@ def _with_given_up(rows: pl.DataFrame) -> pl.DataFrame:
     columns = ("sequence_number", "fencing_token", "turn", "event_type", "payload")
     for (t,), part in rows.filter(pl.col("t").is_in(rolled.implode())).partition_by("t", as_dict=True).items():
         events = [_event(*row) for row in part.select(columns).iter_rows()]
-        lost = given_up(events)
-        behind = covered(events, roll_backs(events))
+        try:
+            lost = given_up(events)
+            behind = covered(events, roll_backs(events))
+        except InvalidEvent:
+            continue  # a roll-back, or what it may leave standing, is no payload of its type: nothing is given up
         marks += [(t, event.sequence_number, event.sequence_number in lost, True) for event in behind]
     schema = {"t": pl.UInt32, "sequence_number": pl.Int64, "given_up": pl.Boolean, "behind": pl.Boolean}
     marked = rows.join(

@@ -7,6 +7,7 @@ import itertools
 import random
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
@@ -115,6 +116,27 @@ def test_held_back_rows_wait_in_quarantine_and_return_with_the_opening_event(tmp
     run(tmp_path)
     assert events_of(tmp_path / "lake") == keys(events(second))
     assert len(rows(tmp_path / "lake", "quarantine")) == 0
+
+
+@pytest.mark.parametrize("newer_first", [False, True])
+def test_a_newer_mapping_replaces_an_import_whole_and_moves_it_to_its_partition(
+    tmp_path: Path, newer_first: bool
+) -> None:
+    older, newer = Story("t", model="unknown"), Story("t", model="real", day="2026-11-29", seed=1)
+    older.token, newer.token = 0, 1
+    older.start(origin="imported").say("a", 4)
+    newer.start(origin="imported").say("b", 2)
+    parts = [(A, 0, older.landed), (B, 0, newer.landed)]
+    for part in reversed(parts) if newer_first else parts:
+        land(tmp_path / "landing", *part)
+        run(tmp_path)
+    assert events_of(tmp_path / "lake") == keys(events(newer))
+    assert len(rows(tmp_path / "lake", "quarantine")) == 5
+    lake = Lake.open(tmp_path / "lake")
+    for table in ("events", "trajectories"):
+        places = [file.partition for file in lake.files(lake.newest(), table)]
+        assert places == [{"tenant": "t", "started_on": "2026-11-29", "model": "real@1"}]
+    assert rows(tmp_path / "lake", "trajectories")["superseded"].to_list() == [5]
 
 
 def test_a_conflict_keeps_the_smaller_hash_in_any_order_and_marks_the_trajectory(tmp_path: Path) -> None:
@@ -287,6 +309,26 @@ def test_every_snapshot_can_still_be_read_after_later_runs(tmp_path: Path) -> No
     counts = [len(rows(tmp_path / "lake", "events", snapshot)) for snapshot in range(4)]
     assert counts == [0, 2, 4, 6]
     assert [len(rows(tmp_path / "lake", "trajectories", n)) for n in range(4)] == [0, 1, 1, 1]
+
+
+def test_payloads_that_are_not_what_their_type_promises_stop_no_run(tmp_path: Path) -> None:
+    """They come from no writer of ours; the event stays, columns taken from it are null."""
+    story = Story("t").start()
+    kinds = ("ToolIntent", "ModelReplied", "ToolResult", "CheckpointSaved", "RewardAssigned", "ApprovalRequested",
+             "TaskEnded", "LeaseAcquired", "RolledBack", "Branched", "ToolSettled")  # fmt: skip
+    for text in (b'{"action_id":[],"calls":7,"covers":"x","token":"y","to":{}}', b"[]", b"no json", b"{}"):
+        for kind in kinds:
+            event = msgspec.structs.replace(
+                story.landed[0].event, sequence_number=len(story.landed), type=kind, payload=text,
+                hash=hashlib.sha256(f"{kind} {text!r}".encode()).digest(), recorded_at=2**62,
+            )  # fmt: skip
+            story.landed.append(Landed(event, story.info))
+    land(tmp_path / "landing", A, 0, story.landed)
+    land(tmp_path / "landing", B, 0, Story("good").start().say("x", 2).landed)
+    report = run(tmp_path)
+    assert report.segments_corrupt == []
+    assert len(rows(tmp_path / "lake", "trajectories").filter(pl.col("trajectory_id") == "good")) == 1
+    assert len(rows(tmp_path / "lake", "events")) == len(story.landed) + 3
 
 
 def test_an_empty_payload_field_of_every_type_survives(tmp_path: Path) -> None:
