@@ -185,7 +185,7 @@ class Tool:
         Raises `InvalidArguments`, whose text a model can act on, when they do not fit the signature.
         """
         try:
-            values = msgspec.convert(dict(arguments), self.model, strict=False)
+            values = msgspec.convert(dict(arguments), self.model, strict=False, from_attributes=True)
         except (msgspec.ValidationError, TypeError) as error:
             raise InvalidArguments(f"{self.name}: {error}") from None
         return {name: getattr(values, name) for name in self.model.__struct_fields__}

@@ -128,6 +128,9 @@ def take(s: Session, before: Known) -> Steps:
 def begin(s: Session, known: Known, order: Order) -> Steps:
     """Write the opening event: `TaskStarted` of a new trajectory, else `LeaseAcquired` with what it must copy."""
     if not known.history.events:
+        if not known.found.complete or known.history.held_back:
+            yield from let_go(s, None)
+            raise ResumeRefused("log_incomplete", "its first events are missing here; bring them back before it runs")
         if order.task is None:
             yield from let_go(s, None)
             raise UnknownTrajectory(f"trajectory {s.trajectory_id!r}: unknown; give a task to start it")
@@ -186,9 +189,9 @@ def check_resumable(s: Session, known: Known, order: Order) -> ResumeRefused | N
     if (not known.found.complete or known.history.held_back) and not order.accept_loss:
         return ResumeRefused("log_incomplete", "events are missing; bring them back, or resume with --accept-loss")
     started: TaskStarted = s.events[0].body
-    hosts = [event.body.host for event in s.events if event.type == "LeaseAcquired"][:-1]
-    if known.record is not None:
-        hosts += [tenure.host for tenure in known.record.tenures[:-1]]
+    refused = {event.fencing_token for event in s.events if event.type == "ResumeRefused"}
+    tenures = known.record.tenures if known.record is not None else ()
+    hosts = [one.host for one in tenures if one.token != s.token and one.token not in refused]
     uses_files = started.workspace != "none" or any(tool.effect == "local" for tool in started.tools.values())
     other = next((host for host in reversed(hosts) if host), s.ports.host)
     if uses_files and other != s.ports.host:

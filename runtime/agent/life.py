@@ -26,7 +26,7 @@ def prepare(s: Session, order: Order) -> Steps:
     s.loop = LiveLoop()
     known: Known = yield from look(s)
     check_order(s, known, order)
-    if known.history.events:
+    if known.history.events and not order.close_turn:
         early = yield from _without_lease(s, known)
         if early is not None:
             return early

@@ -11,6 +11,7 @@ from functools import partial
 from trajlake.schemas import values
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import DriftDetected, ObservationInvalidated, Resumed, TaskStarted, ToolResult
+from trajlake.schemas.state.budget import normal
 
 from .authorize import policy_version
 from .enter import Known, Order, check_resumable, recorded_outcome, refuse
@@ -127,13 +128,17 @@ def _note_drift(s: Session, order: Order) -> Steps:
         ("tool_schema", "tools", started.tool_schema_version, order.tool_schema_version),
         ("contract", "policy", started.policy_version, policy_version(s.setup.policy)),
     )
-    for what, component, old, new in compared:
+    budget = {unit: normal(str(amount)) for unit, amount in order.budget.items()}
+    offered = ("contract", "budget", started.budget, budget or started.budget)
+    for what, component, old, new in (*compared, offered):
         latest = next((e.body.new for e in reversed(s.events) if _is_drift(e, what, component)), old)
         if latest != new:
             switch = what != "contract"
             yield from s.record(
                 DriftDetected(
-                    what=what, component=component, old=latest, new=new, choice="switch",  # type: ignore[arg-type]
+                    what=what,  # type: ignore[arg-type]
+                    component=component, old=latest, new=new,
+                    choice="recorded" if component == "budget" else "switch",
                     system_no=s.view.system_no + 1 if switch else s.view.system_no,
                 )
             )  # fmt: skip
