@@ -23,7 +23,7 @@ CALL_PARTS: Final = frozenset({"tool_call", "tool-call", "tool_use", "toolCall",
 RESULT_PARTS: Final = frozenset(
     {"tool_call_response", "tool-result", "tool_result", "function_call_output", "server_tool_call_response"}
 )
-THOUGHT_PARTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking"})
+THOUGHT_PARTS: Final = frozenset({"reasoning", "thinking", "think", "redacted_thinking"})
 
 
 class Said(NamedTuple):
@@ -171,7 +171,7 @@ class _Content:
             self.answers.append(_answer_part(parts))
             return True
         if kind in THOUGHT_PARTS:
-            text = _any_of(parts, "text", "content", "thinking", "reasoning")
+            text = _any_of(parts, "text", "content", "thinking", "think", "reasoning")
             self.thought += text if isinstance(text, str) else ""
             return isinstance(text, str)
         return False

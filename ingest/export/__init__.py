@@ -1,0 +1,1 @@
+"""Exports: trajectories as other tools' formats, each saying what it cannot hold."""
