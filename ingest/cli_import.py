@@ -17,6 +17,8 @@ from .import_run import ImportOptions, Outcome, import_paths
 from .loss_report import LossReport, all_reports, as_text, total
 
 FILES_SHOWN_MAX = 20
+REWARDS = "rewards"
+"""Not a format: results of evaluations, which become judgement trajectories."""
 
 
 def import_(
@@ -31,15 +33,24 @@ def import_(
     ended: Annotated[bool, typer.Option("--ended", help="sources will not grow: take unfinished replies too")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="keep watching and import what is added")] = False,
     report: Annotated[bool, typer.Option("--report", help="show the loss reports of what is imported already")] = False,
+    verifier: Annotated[str, typer.Option("--verifier", help="rewards: who judged, where a file does not say")] = "",
+    version: Annotated[str, typer.Option("--verifier-version", help="rewards: its version")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> int:
     """Import recorded sessions: every record is mapped, kept raw, or named in the loss report.
 
     Importing again adds nothing; a source that grew adds its tail. 'auto' tells the format from the content.
+    FORMAT 'rewards' reads results of evaluations (rows, tau-bench, swe-bench, inspect: --as) as judgements.
     """
     settings = load(journal=journal, lake=lake, tenant=tenant)
     if report:
         return show_reports(Root.open(settings.journal, create=False), as_json)
+    if format_ == REWARDS:
+        from .cli_rewards import import_rewards
+
+        return import_rewards(
+            settings, paths or [], as_format or AUTO, verifier, version, into_lake=lake is not None, as_json=as_json
+        )
     if not format_ or not paths:
         raise UserError(f"name a format and at least one path: trajlake import FORMAT PATH...; formats: {_formats()}")
     options = ImportOptions(format=as_format or format_, tenant=settings.tenant, ended=ended, following=follow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +35,8 @@ class Candidate(msgspec.Struct):
     tools: str | None = None
     context_hashes: list[str] = []
     item_seqs: list[int] = []
+    prompt_seqs: list[int] = []
+    context_prompt: str = ""
     message_seqs: list[int] = []
     blobs: list[str] = []
     target_places: list[int] = []
@@ -109,6 +112,8 @@ def _fill(row: Candidate, reading: Reading, segment: Segment) -> None:
     stored = [reading.heads_at.get(digest, -1) for digest in (row.system_sha, row.tools_sha)]
     row.item_seqs += [seq for seq in stored if seq >= 0 and seq not in row.item_seqs]
     row.message_seqs = seqs
+    row.prompt_seqs = [seq for seq in seqs[: row.target_places[0]] if seq >= 0] + [seq for seq in stored if seq >= 0]
+    row.context_prompt = hashlib.sha256(b"\n".join(chat.text for chat in chats[: row.target_places[0]])).hexdigest()
     row.seq_from, row.seq_to = min(row.item_seqs), max(row.item_seqs)
     row.blobs = sorted(reading.blobs_of(segment.refs))
     _targets(row, reading, segment, chats)

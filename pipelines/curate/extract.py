@@ -23,7 +23,7 @@ from .items import Reading
 from .pii import count_pii
 from .segments import UndeclaredDiscontinuity, cut
 
-EXTRACT_VERSION: Final = 2
+EXTRACT_VERSION: Final = 3
 """Raised with every change of what a candidate row holds: kept rows of another version are not used."""
 
 EVENT_COLUMNS: Final = ("tenant", "trajectory_id", "sequence_number", "event_type", "payload")
@@ -94,33 +94,50 @@ def extract(events: pl.DataFrame, key: ExtractKey, inputs: Inputs) -> pl.DataFra
     A trajectory without a row of its own has one with `segment_no` -1 that says why.
     """
     rows: list[Candidate] = []
-    for tenant, trajectory_id, part in _trajectories(events):
-        rows += _one(tenant, trajectory_id, part, key, inputs)
+    for part in _trajectories(events, key.verify_chain):
+        rows += _one(part, key, inputs)
     return _features(_frame(rows), key, inputs)
 
 
-def _trajectories(events: pl.DataFrame) -> Iterator[tuple[str, str, pl.DataFrame]]:
-    runs = (events["tenant"] + "\n" + events["trajectory_id"]).rle_id()
-    lengths = runs.rle().struct.field("len").to_list()
+class _Part(NamedTuple):
+    """The events of one trajectory, column by column; `chain` holds the columns that its check needs."""
+
+    tenant: str
+    trajectory_id: str
+    numbers: list[int]
+    kinds: list[str]
+    payloads: list[str]
+    chain: list[list[Any]]
+
+
+def _trajectories(events: pl.DataFrame, with_chain: bool) -> Iterator[_Part]:
+    columns = [events[name].to_list() for name in ("sequence_number", "event_type", "payload")]
+    chain: list[list[Any]] = []
+    if with_chain:
+        chain = [events["recorded_at"].dt.epoch("us").to_list()]
+        names = ("schema_version", "fencing_token", "turn", "salt", "cryptographic_hash")
+        chain += [events[name].to_list() for name in names]
+    runs = events.select(pl.struct("tenant", "trajectory_id").rle().alias("run")).unnest("run")
     at = 0
-    for length in lengths:
-        part = events.slice(at, length)
-        yield part["tenant"][0], part["trajectory_id"][0], part
-        at += length
+    for length, place in runs.iter_rows():
+        end = at + length
+        cut_out = [column[at:end] for column in columns]
+        yield _Part(place["tenant"], place["trajectory_id"], *cut_out, [column[at:end] for column in chain])
+        at = end
 
 
-def _one(tenant: str, trajectory_id: str, part: pl.DataFrame, key: ExtractKey, inputs: Inputs) -> list[Candidate]:
+def _one(part: _Part, key: ExtractKey, inputs: Inputs) -> list[Candidate]:
+    tenant, trajectory_id, numbers, kinds, payloads, _ = part
     head = inputs.heads.get((tenant, trajectory_id), "")
 
     def refuse(error: str, detail: str) -> list[Candidate]:
         return [failed(tenant, trajectory_id, head, error, detail)]
 
-    numbers, kinds, payloads = (part[name].to_list() for name in ("sequence_number", "event_type", "payload"))
     if None in payloads:
         return refuse("integrity", "a payload is gone: erased or expired")
     if numbers != list(range(len(numbers))):
         return refuse("integrity", "gap: sequence numbers do not run from 0")
-    if key.verify_chain and (broken := _broken(tenant, trajectory_id, part, numbers, kinds, payloads, head)):
+    if key.verify_chain and (broken := _broken(part, head)):
         return refuse("integrity", broken)
     reading = Reading(lambda digest: inputs.fetch(tenant, digest))
     try:
@@ -153,18 +170,12 @@ def given_up_numbers(numbers: list[int], kinds: list[str], payloads: list[str]) 
     return frozenset(covered & set(numbers))
 
 
-def _broken(
-    tenant: str, trajectory_id: str, part: pl.DataFrame, numbers: list[int], kinds: list[str], payloads: list[str],
-    head: str,
-) -> str | None:  # fmt: skip
+def _broken(part: _Part, head: str) -> str | None:
     """Return the first breach of the hash chain, None for a whole one."""
+    tenant, trajectory_id = part.tenant, part.trajectory_id
     prev = genesis(tenant, trajectory_id)
-    recorded = part["recorded_at"].dt.epoch("us").to_list()
-    columns = [
-        part[name].to_list() for name in ("schema_version", "fencing_token", "turn", "salt", "cryptographic_hash")
-    ]
     for seq, kind, payload, at, version, token, turn, salt, stored in zip(
-        numbers, kinds, payloads, recorded, *columns, strict=True
+        part.numbers, part.kinds, part.payloads, *part.chain, strict=True
     ):
         if salt is None:
             return f"payload: event {seq} has no salt"
@@ -229,7 +240,7 @@ def _repeated_share(frame: pl.DataFrame) -> pl.Series:
         if len(words) < 50:
             shares.append(0.0)
             continue
-        runs = {tuple(words[place : place + 5]) for place in range(len(words) - 4)}
+        runs = set(zip(words, words[1:], words[2:], words[3:], words[4:], strict=False))
         shares.append(1.0 - len(runs) / (len(words) - 4))
     return pl.Series("loop_ratio", shares, pl.Float64)
 

@@ -7,6 +7,7 @@ What has been scanned is noted per trajectory (up to which event, with that even
 from __future__ import annotations
 
 import os
+import re
 import secrets as randomness
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,8 @@ from .tasks import plan_tasks, read_slices, read_table
 SCANNED_SCHEMA: Final[dict[str, Any]] = {
     "tenant": pl.String, "trajectory_id": pl.String, "last_sequence": pl.Int64, "head_hash": pl.String, "sha256": pl.String,
 }  # fmt: skip
+_ANY: Final = "|".join(map(re.escape, PREFILTER))
+_ANY_WORD: Final = "(?i)" + "|".join(map(re.escape, WORDS))
 COLUMNS: Final = ["tenant", "trajectory_id", "sequence_number", "cryptographic_hash", "payload"]
 
 
@@ -48,7 +51,7 @@ def scan(lake: Lake, snapshot: Snapshot) -> ScanReport:
     seen = set(before["offset_hash"].to_list())
     payloads = found = 0
     for slices in plan_tasks(lake.files(snapshot, "events"), wanted):
-        rows = read_slices(slices, wanted, COLUMNS, None).filter(pl.col("payload").is_not_null())
+        rows = read_slices(slices, COLUMNS).filter(pl.col("payload").is_not_null())
         fresh = _not_scanned(rows, known)
         payloads += len(fresh)
         found += _note(lake, _in_payloads(fresh), seen)
@@ -84,6 +87,8 @@ def known_findings(lake: Lake, files: list[str] | None = None) -> pl.DataFrame:
 def _not_scanned(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Leave out events that an earlier scan has read: those up to one whose hash it noted."""
     noted = known.filter(pl.col("trajectory_id").is_not_null())
+    if not len(noted):
+        return rows
     same = rows.join(
         noted, left_on=["tenant", "trajectory_id", "sequence_number", "cryptographic_hash"],
         right_on=["tenant", "trajectory_id", "last_sequence", "head_hash"], how="inner",
@@ -93,10 +98,7 @@ def _not_scanned(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_payloads(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    suspects = rows.filter(
-        pl.col("payload").str.contains_any(list(PREFILTER))
-        | pl.col("payload").str.contains_any(list(WORDS), ascii_case_insensitive=True)
-    )
+    suspects = rows.filter(pl.col("payload").str.contains(_ANY) | pl.col("payload").str.contains(_ANY_WORD))
     findings = []
     for tenant, trajectory, seq, text in suspects.select(
         "tenant", "trajectory_id", "sequence_number", "payload"

@@ -110,13 +110,13 @@ def choose(sources: Sources, loaded: Loaded, run: Run | None = None) -> Chosen:
     return Chosen(rows, kept, funnel, read_anew)
 
 
-def scrubbed(rows: pl.DataFrame, sources: Sources, policy: Policy, funnel: Funnel) -> pl.DataFrame:
+def scrubbed(rows: pl.DataFrame, sources: Sources, policy: Policy, funnel: Funnel, unit: str = "rows") -> pl.DataFrame:
     """Stage 11 with its inputs: the ledger's findings, and which trajectories have been scanned at this head."""
     heads = sources.scanned_heads().unique().with_columns(pl.lit(True).alias("scanned"))
     rows = rows.join(heads, on=[*KEY, "head_hash"], how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("scanned").fill_null(False))
     lineage = sources.lineage(sources.trajectories("task"))
-    return clean.without_secrets(clean.with_findings(rows, sources.findings(), lineage), policy, funnel)
+    return clean.without_secrets(clean.with_findings(rows, sources.findings(), lineage), policy, funnel, unit)
 
 
 def train_texts(kept: Kept, some: pl.DataFrame) -> list[str]:

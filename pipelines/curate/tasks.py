@@ -92,22 +92,16 @@ def _runs(files: list[DataFile], wanted: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def read_slices(
-    slices: list[Slice], wanted: pl.DataFrame, columns: list[str], kinds: tuple[str, ...] | None
-) -> pl.DataFrame:
-    """Return the events of a task's trajectories, whole and in order; only of `kinds` if they are given."""
+def read_slices(slices: list[Slice], columns: list[str]) -> pl.DataFrame:
+    """Return the events of a task's trajectories, whole and in order. Slices hold nothing else."""
     parts = []
     for one in slices:
         scan = pl.scan_parquet(one.path, hive_partitioning=False, glob=False).slice(one.start, one.length)
         scan = scan.select(*(name for name in columns if name != "tenant"))
         parts.append(scan.with_columns(pl.lit(one.tenant).alias("tenant")).collect())
-    rows = pl.concat(parts, rechunk=False) if len(parts) > 1 else parts[0]
-    rows = rows.join(
-        wanted.select("tenant", "trajectory_id"), on=["tenant", "trajectory_id"], how="semi", maintain_order="left"
-    )
-    if kinds is not None:
-        rows = rows.filter(pl.col("event_type").is_in(kinds))
-    return rows.sort("tenant", "trajectory_id", "sequence_number")
+    if len(parts) == 1:
+        return parts[0]
+    return pl.concat(parts, rechunk=False).sort("tenant", "trajectory_id", "sequence_number")
 
 
 def read_table(lake: Lake, snapshot: Snapshot, table: str, columns: list[str] | None = None) -> pl.DataFrame:

@@ -40,14 +40,14 @@ def with_findings(rows: pl.DataFrame, findings: pl.DataFrame, lineage: pl.DataFr
     return rows.with_columns(kinds.list.unique().list.sort().alias("secret_kinds")).drop("own_kinds")
 
 
-def without_secrets(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:
+def without_secrets(rows: pl.DataFrame, policy: Policy, funnel: Funnel, unit: str = "rows") -> pl.DataFrame:
     """Stage 11. `redact` keeps a row whose findings all stand in messages that no model wrote; it is redacted and
     scanned again when it is written."""
     found = pl.col("secret_kinds").list.len() > 0
     spoken = pl.col("secret_seqs").fill_null([]).list.set_intersection(pl.col("reply_seqs")).list.len() > 0
     mendable = pl.lit(policy.secrets.action == "redact") & ~spoken & pl.col("secret_elsewhere").is_null()
     reason = pl.when(~pl.col("scanned")).then(pl.lit("unscanned")).when(found & ~mendable).then(pl.lit("secret"))
-    return funnel.sift(11, "secrets", rows, reason, pl.col("secret_kinds").list.join(", "))
+    return funnel.sift(11, "secrets", rows, reason, pl.col("secret_kinds").list.join(", "), unit=unit)
 
 
 def without_pii(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:

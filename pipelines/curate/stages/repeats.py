@@ -53,9 +53,9 @@ def without_near_copies(
     )
 
 
-def uncontaminated(rows: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.DataFrame:
+def uncontaminated(rows: pl.DataFrame, policy: Policy, funnel: Funnel, unit: str = "rows") -> pl.DataFrame:
     """Stage 15: shares a run of words with an evaluation, or is a run of one of its tasks."""
     listed = pl.col("task_id").is_in(policy.contamination.task_ids)
     reason = pl.when(pl.col("contaminated").is_not_null() | listed).then(pl.lit("contaminated"))
     detail = pl.coalesce("contaminated", pl.format("task {}", "task_id"))
-    return funnel.sift(15, "contamination", rows, reason, detail)
+    return funnel.sift(15, "contamination", rows, reason, detail, unit=unit)

@@ -13,6 +13,7 @@ from .family import Writer
 from .openai_jsonl import OpenAiWriter
 from .prime_rl import PrimeRlWriter
 from .skyrl import SkyRlWriter
+from .tasks import SkyRlTaskWriter, TaskWriter, TrlGrpoWriter, VerifiersWriter, VerlRlWriter
 from .trl import TrlWriter
 from .verl_sft import VerlSftWriter
 
@@ -25,6 +26,12 @@ SFT: Final[dict[str, Callable[[str], Writer]]] = {
     "skyrl": SkyRlWriter,
     "axolotl": AxolotlWriter,
     "agent-traces": AgentTracesWriter,
+}
+RLVR: Final[dict[str, Callable[[str], TaskWriter]]] = {
+    "verl-rl": VerlRlWriter,
+    "skyrl-rl": SkyRlTaskWriter,
+    "verifiers": VerifiersWriter,
+    "trl-grpo": TrlGrpoWriter,
 }
 
 

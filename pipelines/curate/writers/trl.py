@@ -22,7 +22,7 @@ Arguments = Literal["object", "text"]
 
 def schema_of(lists: tuple[str, ...], values: tuple[str, ...] = ("sample_id",)) -> pa.Schema:
     """Return a schema of JSON lists and texts that `datasets` reads as what they are."""
-    features = {name: _LIST for name in lists} | dict.fromkeys(values, _TEXT)
+    features = dict.fromkeys(lists, _LIST) | dict.fromkeys(values, _TEXT)
     fields = [pa.field(name, pa.list_(pa.json_())) for name in lists] + [pa.field(n, pa.string()) for n in values]
     return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
 
