@@ -8,6 +8,7 @@ original, whatever order the paths come in; across runs the one that was importe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.journal_errors import BlobMissing
@@ -65,22 +66,16 @@ class Copies:
         return self._stored
 
 
-def originals_first(sources: Iterable[Source], importer_of: object) -> list[Source]:
-    """Return sources in an order that does not depend on their names where one copies another: smaller ones first."""
-    listed = list(sources)
-    if not isinstance(importer_of, KnowsCopies):
-        return listed
-    groups: dict[str, list[int]] = {}
-    for place, source in enumerate(listed):
-        try:
-            opening = importer_of.opening(source.head())
-        except (UserError, OSError):
-            continue
-        if opening:
-            groups.setdefault(opening, []).append(place)
-    for places in groups.values():
-        if len(places) > 1:
-            members = sorted((listed[place] for place in places), key=lambda one: (one.size or 0, one.sha256()))
-            for place, source in zip(places, members, strict=True):
-                listed[place] = source
-    return listed
+def families(sources: Iterable[Source], importer_of: object) -> list[list[Source]]:
+    """Return the sources in groups of those that may copy one another, the smaller ones (the originals) first."""
+    groups: dict[str, list[Source]] = {}
+    for place, source in enumerate(sources):
+        opening = ""
+        if isinstance(importer_of, KnowsCopies):
+            with suppress(UserError, OSError):
+                opening = importer_of.opening(source.head())
+        groups.setdefault(opening or f"\n{place}", []).append(source)
+    return [
+        group if len(group) == 1 else sorted(group, key=lambda one: (one.size or 0, one.sha256()))
+        for group in groups.values()
+    ]

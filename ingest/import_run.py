@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,6 +19,7 @@ import msgspec
 
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.journal_errors import WriterLocked
 from trajlake.runtime.root import Root
 from trajlake.runtime.ticket import Ticket
 from trajlake.runtime.writer import Writer
@@ -26,7 +28,7 @@ from trajlake.schemas.errors import SchemaError
 from trajlake.schemas.events import TaskStarted
 from trajlake.schemas.ids import check_tenant
 
-from .copies import Copies, originals_first
+from .copies import Copies, families
 from .formats.contract import BadSource, Importer, Loss, ReadOptions
 from .formats.detect import detect
 from .formats.registry import AUTO, importer
@@ -39,6 +41,7 @@ CHUNK_SIZE_MAX_BYTES: Final = 8 * 1024 * 1024
 """Payload bytes of one file that are held before the first is appended: smaller files go in whole or not at all."""
 FILES_PER_BARRIER: Final = 64
 SYNCS_AT_ONCE: Final = 8
+CLAIMS_MAX: Final = 20
 SOURCE_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
 """Sources up to this size are stored several at a time; larger ones one by one, so that memory stays bounded."""
 
@@ -100,7 +103,7 @@ class ImportRun:
                 explicit.add(path)
             sources.update({source.path or source.name: source for source in found})
         listed = [sources[key] for key in sorted(sources)]
-        yield from self._import_all(originals_first(listed, self._format_of(listed)), explicit)
+        yield from self._sift(self._import_all(families(listed, self._format_of(listed))), explicit)
 
     def _format_of(self, sources: Sequence[Source]) -> Importer | None:
         """Return the importer that orders the files: the one asked for, or with `auto` that of Claude Code files."""
@@ -114,22 +117,32 @@ class ImportRun:
             wanted = getattr(importer(self.options.format), "suffixes", ())
         return wanted
 
-    def _import_all(self, sources: Iterable[Source], explicit: set[str]) -> Iterator[Outcome]:
-        recognised, passed_over = 0, []
-        for source in sources:
-            outcome = self.import_source(source)
-            if outcome.error and not outcome.format and source.path not in explicit:
-                passed_over.append(outcome)
-                continue
-            recognised += 1
-            yield outcome
+    def _import_all(self, groups: list[list[Source]]) -> Iterator[Outcome]:
+        from .many_files import import_many, processes_for
+
+        listed = [source for group in groups for source in group]
+        processes = processes_for(listed)
+        if processes > 1:
+            paths = [[source.path for source in group] for group in groups]
+            yield from import_many(self.root, paths, self.options, processes)
+            return
+        for source in listed:
+            yield self.import_source(source)
             if len(self._finished) >= FILES_PER_BARRIER:
                 self.flush()
         self.flush()
-        if passed_over and recognised:
-            yield from (msgspec.structs.replace(one, error="", unchanged=True) for one in passed_over)
-        else:
-            yield from passed_over
+
+    def _sift(self, outcomes: Iterable[Outcome], explicit: set[str]) -> Iterator[Outcome]:
+        """Files that no format recognises, and that nobody named, are errors only where nothing else was found."""
+        recognised, passed_over = 0, []
+        for outcome in outcomes:
+            if outcome.error and not outcome.format and outcome.name not in explicit:
+                passed_over.append(outcome)
+            else:
+                recognised += 1
+                yield outcome
+        for outcome in passed_over:
+            yield msgspec.structs.replace(outcome, error="", unchanged=True) if recognised else outcome
 
     def import_source(self, source: Source) -> Outcome:
         """Import one file; durable after the next `flush`. Damage and refusals are in the outcome, not raised."""
@@ -207,7 +220,7 @@ class ImportRun:
     def _append(self, chunk: list[Numbered]) -> None:
         """Append events, blobs first; neighbours of one trajectory go in one call."""
         if self._writer is None and chunk:
-            self._writer = self.root.claim_writer()
+            self._writer = _claimed(self.root)
         group: list[Event] = []
         blobs = {blob.sha256: blob.data for one in chunk for blob in one.blobs}
         for _ in self._syncing.map(lambda data: self.root.blobs.put(self.options.tenant, data), blobs.values()):
@@ -260,6 +273,14 @@ class ImportRun:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+
+
+def _claimed(root: Root) -> Writer:
+    # Processes that start together may each see the folder that another has just made, before it is locked.
+    for _ in range(CLAIMS_MAX - 1):
+        with suppress(WriterLocked):
+            return root.claim_writer()
+    return root.claim_writer()
 
 
 def _info_of(event: Event) -> TrajectoryInfo:
