@@ -301,3 +301,95 @@ def test_copies_of_scrubbed_files_under_new_sessions_are_sessions_of_their_own(t
     root = Root.open(tmp_path / "root")
     take(root, tmp_path, format="claude-code")
     assert sorted(events_of(root)) == ["claude-code/x", "claude-code/y"]
+
+
+def test_several_processes_give_the_same_rows_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trajlake.ingest import many_files
+
+    (tmp_path / "src").mkdir()
+    for number in range(12):
+        (tmp_path / "src" / f"{number:02}.jsonl").write_bytes(other_session(f"s-{number}"))
+    (tmp_path / "src" / "07b.jsonl").write_bytes(b"nonsense")
+    one, many = Root.open(tmp_path / "one"), Root.open(tmp_path / "many")
+    take(one, tmp_path / "src", format="claude-code")
+    monkeypatch.setattr(many_files, "GROUP_SIZE_MAX_BYTES", 1)
+    monkeypatch.setattr(many_files, "processes_for", lambda _: 3)
+    outcomes = take(many, tmp_path / "src", format="claude-code")
+    assert rows(many) == rows(one)
+    assert [bool(outcome.error) for outcome in outcomes].count(True) == 1
+    assert not take(many, tmp_path / "src" / "03.jsonl")[0].events_added
+
+
+def test_a_raised_mapping_version_replaces_the_older_import_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trajlake.ingest.formats.claude_code import IMPORTER
+
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(jsonl(*LONG))
+    root = Root.open(tmp_path / "root")
+    take(root, path)
+    monkeypatch.setattr(IMPORTER, "mapping_version", 1, raising=False)
+    (outcome,) = take(root, path)
+    assert outcome.events_added == 9
+    (events,) = events_of(root).values()
+    history = canonical(events)
+    assert [event.fencing_token for event in history.events] == [1] * 9
+    assert len(history.superseded) == 9
+    assert [report.mapping_version for report in all_reports(root)] == [0, 1]
+
+
+def test_a_watched_session_is_imported_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trajlake.ingest import watch
+    from trajlake.runtime.settings import load
+
+    path = tmp_path / "s.jsonl"
+    steps = [jsonl(*LONG[:1]), jsonl(*LONG[:4]), jsonl(*LONG[:7]), jsonl(*LONG)]
+    path.write_bytes(steps.pop(0))
+    monkeypatch.setattr(watch.time, "sleep", lambda _: path.write_bytes(steps.pop(0)))
+    settings = load(journal=str(tmp_path / "root"))
+    options = ImportOptions(format="claude-code", following=True)
+    added: list[int] = []
+    watch.follow_paths(
+        settings, [str(path)], options, into_lake=False, show=lambda one: added.append(one.events_added), rounds=4
+    )
+    assert added == [8, 1]
+    assert len(rows(Root.open(tmp_path / "root"))) == 9
+
+
+def test_one_record_of_20_mb_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    path = tmp_path / "big.jsonl"
+    path.write_bytes(
+        jsonl(LONG[0], block("m", {"type": "text", "text": "x" * 20_000_000}, "a1", "u1", stop="end_turn"))
+    )
+    script = (
+        "import resource, sys\n"
+        "from trajlake.ingest.import_run import ImportOptions, import_paths\n"
+        "from trajlake.runtime.root import Root\n"
+        "(one,) = import_paths(Root.open(sys.argv[1]), [sys.argv[2]], ImportOptions())\n"
+        "assert one.events_added == 4, one\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "root"), str(path)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 200, done.stdout
+    (events,) = events_of(Root.open(tmp_path / "root")).values()
+    assert [len(blob_hashes(event.type, event.payload)) for event in events] == [0, 0, 0, 1]
+
+
+def test_into_a_lake_in_one_go_and_again_without_new_rows(tmp_path: Path, trajlake: object) -> None:
+    (tmp_path / "s.jsonl").write_bytes(jsonl(*LONG))
+    first = trajlake("import", "auto", "s.jsonl", "--lake", "lake", "--json")  # type: ignore[operator]
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["lake"]["events_added"] == 9
+    sql = "select (select count(*) from events) as events, (select count(*) from tool_calls) as calls, "
+    sql += "(select records_seen from imports) as seen"
+    shown = trajlake("sql", "--lake", "lake", "--json", sql)  # type: ignore[operator]
+    assert json.loads(shown.stdout) == [{"events": 9, "calls": 2, "seen": 8}]
+    again = trajlake("import", "auto", "s.jsonl", "--lake", "lake", "--json")  # type: ignore[operator]
+    assert json.loads(again.stdout)["total"]["events_added"] == 0
+    assert json.loads(trajlake("sql", "--lake", "lake", "--json", sql).stdout)[0]["events"] == 9  # type: ignore[operator]
