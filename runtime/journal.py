@@ -48,6 +48,7 @@ class Journal:
         self.resolvers: dict[str, Callable[..., Any]] = {}
         self._env, self._leases, self._options = env, leases, options
         self._lock = threading.Lock()
+        self._closed = False
         self._ports: Ports | None = None
         self._log: RootLog | None = None
         self._keeper: LeaseKeeper | None = None
@@ -223,6 +224,8 @@ class Journal:
     def ports(self) -> Ports:
         """The parts the core works with; the first use starts them."""
         with self._lock:
+            if self._closed:
+                raise Misuse("the journal is closed: open it again")
             if self._ports is None:
                 self._ports = self._make_ports()
             return self._ports
@@ -253,6 +256,7 @@ class Journal:
     def close(self) -> None:
         """Write what is queued, seal, and free the writer directory. Runs at exit by itself; safe to call twice."""
         with self._lock:
+            self._closed = True
             if self._keeper is not None:
                 self._keeper.close()
             if self._log is not None:

@@ -173,6 +173,9 @@ def adopt_history(s: Session, known: Known) -> None:
     for event in known.history.events:
         s.adopt(event)
     s.given_up = left_out
+    s.superseded_keys = frozenset(
+        event.body.key for event in known.history.superseded if event.type == "ToolIntent" and event.payload is not None
+    )
     s.open_turn = s.turn = max(event.turn for event in s.events if event.sequence_number not in left_out)
     s.live = True
     s.view = s.new_view()

@@ -60,6 +60,7 @@ class Session:
         self.cancel_seen = False
         self.loss_seq = -1
         self.closed_turn = False
+        self.superseded_keys: frozenset[str] = frozenset()
         self.principal: str | None = None
         self.end: Event | None = None
         self.end_shown = False

@@ -113,7 +113,9 @@ def _round(s: Session, entries: list[Entry], limit: int) -> Steps:
             continue
         yield from _prepare(s, entry, batch, waits, asks)
     outside = any(one.tool.effect in ("external", "local") for one in batch)
-    doubts: list[str] = yield from run_batch(s, batch, limit)
+    sent = [one for one in batch if not _maybe_sent(s, one)]
+    doubts: list[str] = yield from run_batch(s, sent, limit)
+    doubts += [one.wanted.action_id for one in batch if one not in sent]
     for action_id in doubts:
         settled = yield from settle(s, action_id)
         if not settled:
@@ -124,6 +126,12 @@ def _round(s: Session, entries: list[Entry], limit: int) -> Steps:
     if outside or doubts or asks:
         yield from s.checked_barrier()
     return waits
+
+
+def _maybe_sent(s: Session, one: Dispatch) -> bool:
+    """Whether a superseded worker recorded an intent with this key: it may have sent it, so it is settled first."""
+    outside = one.tool.effect == "external" and not one.tool.honours_key
+    return outside and one.attempt == 1 and one.verdict.key in s.superseded_keys
 
 
 def _prepare(

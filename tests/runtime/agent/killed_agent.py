@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from trajlake.runtime import NOT_EXECUTED, Call, Executed, Journal
 from trajlake.runtime.models import scripted
 
 
-def main(root: str, world: str, tool: str, how: str) -> None:
-    ledger = Path(world)
-    journal = Journal.open(root)
+def agent_of(journal: Journal, ledger: Path, tool: str, how: str) -> tuple[Callable[[Any], None], Any]:
+    """Register the tools on `journal`; return the agent and its model."""
 
     def lines() -> list[str]:
         return ledger.read_text().splitlines() if ledger.exists() else []
@@ -58,7 +58,13 @@ def main(root: str, world: str, tool: str, how: str) -> None:
             if not reply.calls:
                 t.finish([reply.text, t.vars["statuses"]])
 
-    model = scripted([[(tool, {"order": "7"})], "done"])
+    return agent, scripted([[(tool, {"order": "7"})], "done"])
+
+
+def main(root: str, world: str, tool: str, how: str) -> None:
+    """Run the trajectory and print what came of it."""
+    journal = Journal.open(root)
+    agent, model = agent_of(journal, Path(world), tool, how)
     outcome = journal.run(agent, "charge-7", task="charge order 7", model=model)
     questions = [waiting.action_id for waiting in outcome.waiting_for]
     print(msgspec.json.encode([outcome.status, outcome.result, questions]).decode())

@@ -11,10 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from trajlake.runtime import Journal
+from trajlake.runtime import Journal, Misuse
+from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root_log import RootLog
 from trajlake.schemas.chain import verify
 from trajlake.schemas.history import canonical
+
+from .killed_agent import agent_of
 
 
 class Scene:
@@ -95,3 +98,30 @@ def test_an_ended_trajectory_answers_with_its_recorded_outcome_and_no_new_event(
     before = scene.types()
     assert scene.run() == first
     assert scene.types() == before
+
+
+def test_a_successor_that_did_not_recover_the_dead_writer_copies_its_frames(tmp_path: Path, project: Path) -> None:
+    scene = Scene(tmp_path, project, "by_key")
+    with Journal.open(scene.root) as journal:
+        agent, model = agent_of(journal, scene.world, "by_key", "fine")
+        assert journal.run(lambda t: t.id, "other", task=1).status == "completed"
+        own = journal.ports.log.writer_id
+        scene.run("kill")
+        assert len(journal.root.writers()) == 2, "the killed process had a writer of its own"
+        assert journal.run(agent, "charge-7", model=model).result == ["done", ["ok"]]
+    copied = [
+        event
+        for event in iter_events(journal.root.env, journal.root.writer_folder(own))
+        if event.trajectory_id == "charge-7" and event.fencing_token == 1
+    ]
+    assert [event.sequence_number for event in copied] == list(range(len(copied)))
+    assert [event.type for event in copied][-1] == "ToolIntent"
+    assert scene.charges() == 1
+    scene.types()
+
+
+def test_a_closed_journal_says_so_and_takes_no_lease(tmp_path: Path, project: Path) -> None:
+    with Journal.open(tmp_path / "root") as journal:
+        journal.run(lambda t: 1, "a", task=1)
+    with pytest.raises(Misuse, match="closed"):
+        journal.run(lambda t: 1, "b", task=1)
