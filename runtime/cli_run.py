@@ -71,6 +71,9 @@ def resume(
 
 def recover(
     agent: AGENT = None,
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", metavar="PATH", help="The folder they change.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking.")] = False,
     every_s: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often --watch looks.")] = 5.0,
     journal: JOURNAL = None,
@@ -81,7 +84,7 @@ def recover(
 ) -> int:
     """Resume every open trajectory that nobody works on. Exit code 1 when some could not be brought on."""
     root_path = settings_of(journal, tenant).journal
-    state = Sweep(agent, journal, journal_object, model_object, as_json)
+    state = Sweep(agent, journal, journal_object, model_object, as_json, workspace)
     while True:
         state.sweep(root_path, tenant)
         if not watch:
@@ -98,6 +101,7 @@ class Sweep:
     journal_object: str | None
     model_object: str | None
     as_json: bool
+    workspace: str | None = None
     stuck: dict[str, str] = field(default_factory=dict)
     runners: dict[str, Runner] = field(default_factory=dict)
 
@@ -112,7 +116,7 @@ class Sweep:
                 continue
             try:
                 name = self.agent or recorded_agent(self.journal, tenant, trajectory_id)
-                outcome = self._runner(name).run(trajectory_id)
+                outcome = self._runner(name).run(trajectory_id, workspace=self.workspace)
             except (AgentError, UserError) as error:
                 self.stuck[trajectory_id] = str(error)
                 print(f"trajlake: {trajectory_id}: {error}", file=sys.stderr)

@@ -225,7 +225,7 @@ class Session:
         self.table = Table(events)
         first = next((event.sequence_number for event in events if _serves(event)), None)
         self._runtime = [event for event in events if not _serves(event)]
-        while self._runtime and first is not None and self._runtime[0].sequence_number < first:
+        while self._runtime and (first is None or self._runtime[0].sequence_number < first):
             self.view.apply(self._runtime.pop(0))
 
     def serve(self, events: list[Event]) -> None:

@@ -222,6 +222,29 @@ def test_a_steer_is_read_where_the_next_turn_begins_and_reaches_the_model(bench:
     assert steer.turn == 1
 
 
+def test_a_steer_of_an_interrupted_turn_is_in_its_context_when_it_is_entered_again(bench: Bench) -> None:
+    seen: list[Any] = []
+
+    def agent(t: Any) -> None:
+        t.context.user("go")
+        for turn in t.turns():
+            seen.append((turn.number, [item["content"] for item in t.context.items]))
+            if turn.number == 0:
+                journal.steer("t", "other way")
+                turn.now()
+            elif len(seen) == 2:
+                raise ZeroDivisionError
+            else:
+                t.finish()
+
+    journal = bench.fresh()
+    with pytest.raises(ZeroDivisionError):
+        journal.run(agent, "t", task=1)
+    journal = bench.fresh()
+    assert journal.run(agent, "t").status == "completed"
+    assert seen[1] == seen[2] == (1, ["go", "other way"])
+
+
 def test_an_asynchronous_tool_waits_without_a_worker_and_its_mail_wakes_it(bench: Bench) -> None:
     def start() -> Any:
         journal = bench.fresh()
