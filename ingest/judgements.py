@@ -1,4 +1,4 @@
-"""Judgement trajectories: `judge/<verifier>/<version>/<sha256 of the batch>`, written whole, the same for the same batch.
+"""Judgement trajectories: `judge/<verifier>/<version>/<sha256 of the batch>`, written whole, equal for equal batches.
 
 They are written like an import: token 0, no lease, salts from what the batch holds. Two who write one batch at once
 only add copies. Source: design/events.md, *Judgements*.
@@ -120,8 +120,8 @@ def _payload(one: Judged, tenant: str) -> Payload:
         "head_hash": one.head_hash, "details": one.details,
     }  # fmt: skip
     if one.value:
-        return RewardAssigned(verifier=one.verifier, verifier_version=one.verifier_version, value=one.value, **place)  # type: ignore[arg-type]
-    return Annotated(author=one.verifier, label=one.label, text=one.text, **place)  # type: ignore[arg-type]
+        return RewardAssigned(verifier=one.verifier, verifier_version=one.verifier_version, value=one.value, **place)
+    return Annotated(author=one.verifier, label=one.label, text=one.text, **place)
 
 
 def _day(event: Event) -> str:

@@ -85,8 +85,7 @@ def _kept(source: Source, name: str, kinds: tuple[str, ...]) -> Iterator[tuple[s
 
 def _tau_bench(source: Source, verifier: str, version: str) -> Iterator[Judged]:
     for trajectory_id, _, value, at in _kept(source, "tau-bench", ("reward",)):
-        info = value.get("info") if isinstance(value.get("info"), dict) else {}
-        task = info.get("task") if isinstance(info.get("task"), dict) else {}
+        task = _object(_object(value.get("info")).get("task"))
         details = {
             "task_id": value.get("task_id"),
             "trial": value.get("trial"),
@@ -107,11 +106,11 @@ def _inspect(source: Source, verifier: str, version: str) -> Iterator[Judged]:
         score = value.get("score")
         if value.get("intermediate") or not isinstance(score, dict):
             continue
-        number = (
-            LETTERS.get(score.get("value"), score.get("value"))
-            if not isinstance(score.get("value"), dict | list)
-            else None
-        )
+        number = score.get("value")
+        if isinstance(number, (dict, list)):
+            continue
+        if isinstance(number, str):
+            number = LETTERS.get(number, number)
         if number is None:
             continue
         details = {
@@ -197,6 +196,10 @@ def _judged(trajectory_id: str, verifier: str, version: str, value: Any, *, deta
         trajectory_id=trajectory_id, verifier=verifier, verifier_version=version, value=_decimal(value),
         details=None if details is None else to_tree_lossy(details)[0], **more,
     )  # fmt: skip
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _decimal(value: Any) -> str:

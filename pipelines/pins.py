@@ -110,5 +110,7 @@ def newest_epoch(lake: Lake) -> int:
     import polars as pl
 
     files = lake.ledger_files("erasures")
-    found = [pl.read_parquet(path, columns=["epoch"], hive_partitioning=False)["epoch"].max() for path in files]
-    return max((int(one) for one in found if one is not None), default=0)  # type: ignore[call-overload]
+    epochs = [
+        one for path in files for one in pl.read_parquet(path, columns=["epoch"], hive_partitioning=False)["epoch"]
+    ]
+    return max((int(one) for one in epochs if one is not None), default=0)

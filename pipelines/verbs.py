@@ -16,4 +16,13 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "anchor verify": ("trajlake.pipelines.cli_anchor:verify", "check anchors, proofs, and a copy of a lake, offline"),
     "anchor prove": ("trajlake.pipelines.cli_anchor:prove", "print an inclusion or a consistency proof"),
     "evidence": ("trajlake.pipelines.cli_evidence:evidence", "what an incident review needs of one trajectory"),
+    "scan": ("trajlake.pipelines.cli_scan:scan", "look for secrets in payloads and blobs"),
+    "curate": ("", "cut training sets, explain, rebuild and re-cut them"),
+    "curate sft": ("trajlake.pipelines.cli_curate:sft", "cut an SFT set"),
+    "curate rlvr": ("trajlake.pipelines.cli_curate:rlvr", "cut a set of RLVR tasks"),
+    "curate explain": ("trajlake.pipelines.cli_curate:explain", "say why a trajectory is in or out"),
+    "curate rebuild": ("trajlake.pipelines.cli_curate:rebuild", "cut a set again from its manifest"),
+    "curate recut": ("trajlake.pipelines.cli_curate:recut", "list sets that hold erased trajectories"),
+    "curate check": ("trajlake.pipelines.cli_curate:check", "compare a loader's share of trained tokens"),
+    "curate policy": ("trajlake.pipelines.cli_curate:policy", "print a policy file to begin with"),
 }

@@ -17,7 +17,8 @@ JOIN: Final = b"\n"
 
 
 class Candidate(msgspec.Struct):
-    """One row before any stage. `train_text` is what was first asked and what its targets emitted, `call_text` the arguments of every call."""
+    """One row before any stage. `train_text` is what was first asked and what its targets emitted; `call_text` the
+    arguments of every call."""
 
     tenant: str
     trajectory_id: str

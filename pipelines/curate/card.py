@@ -9,7 +9,7 @@ from .manifest import Manifest
 
 NOTES: Final = {
     "openai": "JSON lines; `weight` 0 marks replies that are context.",
-    "trl": "`trl-messages` needs `assistant_only_loss=True`; `trl-prompt-completion` trains completions. Set `max_length`.",
+    "trl": "`trl-messages` needs `assistant_only_loss=True`; `trl-prompt-completion` trains completions.",
     "trl-text": "As `trl`, arguments as text: for templates that read it (TRL passes arguments on unparsed).",
     "verl-sft": "Parquet for pandas; nulls fill the keys that a message lacks.",
     "prime-rl": "`messages`, or `prompt` and `completion` where earlier replies are context; `tools` is JSON text.",
@@ -39,12 +39,12 @@ def card_text(manifest: Manifest) -> str:
         + ", ".join(f"{split} {count:,}" for split, count in manifest.splits.items())
         + ".",
         "",
-        f"Expected share of trained tokens: {manifest.trained_share:.4f}. A loader that sees another share by more than "
-        "1 % masks something else: `trajlake curate check SET --share X`.",
+        f"Expected share of trained tokens: {manifest.trained_share:.4f}.",
+        "A loader that sees another share masks something else: `trajlake curate check SET --share X`.",
         "",
         "## Rebuild",
         "",
-        f"Pin `{manifest.pin}`, policy `{manifest.policy_sha256}`, rows root `{manifest.row_root}`. "
+        f"Pin `{manifest.pin}`, policy `{manifest.policy_sha256}`, rows root `{manifest.row_root}`.",
         "`trajlake curate rebuild SET --out DIR` gives the same bytes.",
         "",
         "## Funnel",

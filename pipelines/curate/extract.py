@@ -122,7 +122,9 @@ def _trajectories(events: pl.DataFrame, with_chain: bool) -> Iterator[_Part]:
     for length, place in runs.iter_rows():
         end = at + length
         cut_out = [column[at:end] for column in columns]
-        yield _Part(place["tenant"], place["trajectory_id"], *cut_out, [column[at:end] for column in chain])
+        numbers, kinds, payloads = cut_out
+        beside = [column[at:end] for column in chain]
+        yield _Part(place["tenant"], place["trajectory_id"], numbers, kinds, payloads, beside)
         at = end
 
 

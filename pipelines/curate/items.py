@@ -212,11 +212,11 @@ class Reading:
         if up or given_up:
             return
         context = body.context if body.context is not None else self._latest
-        purpose, head = (
-            self._open_purpose.get(context, ("act", ("", "", "", ""))) if context is not None else ("act", ("",) * 4)
-        )
+        purpose, head = "act", ("", "", "", "")
+        if context is not None:
+            purpose, head = self._open_purpose.get(context, (purpose, head))
         self.replies.append(
-            Reply(seq, context, purpose, cast(tuple[str, str, str, str], head), body.served_model, body.system_no,
+            Reply(seq, context, purpose, head, body.served_model, body.system_no,
                   body.stop_reason or "", ids, body.token_ids, body.logprobs)
         )  # fmt: skip
 
@@ -262,7 +262,8 @@ class Reading:
         if item is None:
             raise ShapeRefused(f"event {ref}: no item of this trajectory")
         try:
-            return _RENDER[item.kind](self, ref, item)
+            said: list[Chat] = _RENDER[item.kind](self, ref, item)
+            return said
         except ShapeRefused as refused:
             raise ShapeRefused(f"event {ref}: {refused}") from None
 
@@ -304,7 +305,7 @@ class Reading:
             raise ShapeRefused("is no single assistant message")
         return found
 
-    def _render_result(self, ref: Ref, item: Item) -> list[Chat]:
+    def _render_result(self, _: Ref, item: Item) -> list[Chat]:
         body: _Result = item.body
         call_id = self._call_id(body.action_id, body.provider_id)
         if bytes(body.wire) != b"null":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, Protocol
 
 import polars as pl
@@ -85,7 +86,7 @@ def alike(
     found: dict[tuple[int, int], bool] = {}
     for group in groups:
         # Against the first of the group, and against the one before: enough to join a cluster, linear in its size.
-        for before, place in zip(group, group[1:], strict=False):
+        for before, place in pairwise(group):
             for one in {group[0], before}:
                 pair = (one, place)
                 if pair not in found:

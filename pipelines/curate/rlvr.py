@@ -26,7 +26,7 @@ from .policy import Loaded, Policy
 from .select import KEY, admitted, extract_key, flaky_tasks, pass_rates, scrubbed
 from .sources import Sources, pointer
 from .stages import balance, repeats, verdicts
-from .write_set import Written, whole_rows
+from .write_set import DROPPED_SCHEMA, Written, whole_rows
 from .writers.family import FileFacts, ParquetRows
 from .writers.registry import RLVR, check_families
 
@@ -108,9 +108,9 @@ def choose_tasks(sources: Sources, loaded: Loaded, options: CutOptions) -> tuple
         pl.col("task_key").alias("sample_key"), pl.lit([], pl.List(pl.Int64)).alias("reply_seqs"),
         pl.col("prompt_seqs").alias("item_seqs"),
     )  # fmt: skip
-    tasks = balance.solvable(tasks, policy, funnel)
     tasks = scrubbed(tasks, sources, policy, funnel, unit="tasks")
     tasks = repeats.uncontaminated(tasks, policy, funnel, unit="tasks")
+    tasks = balance.solvable(tasks, policy, funnel)
     return balance.split(tasks.drop("segment_no"), policy, funnel).with_columns(
         pl.lit(0, pl.Int64).alias("segment_no")
     ), kept, funnel, read_anew  # fmt: skip
@@ -177,14 +177,7 @@ def write_rlvr(
         members.append((row["tenant"], row["trajectory_id"]))
         for writer in writers:
             writer.write(task)
-    schema = {
-        "tenant": pl.String,
-        "trajectory_id": pl.String,
-        "segment_no": pl.Int64,
-        "_reason": pl.String,
-        "_detail": pl.String,
-    }
-    dropped = pl.DataFrame(gone, orient="row", schema=schema)
+    dropped = pl.DataFrame(gone, orient="row", schema=DROPPED_SCHEMA)
     funnel.note(19, "rendering", "tasks", len(rows), dropped)
     files: list[FileFacts] = table.close()
     for writer in writers:

@@ -23,7 +23,8 @@ from .secret_rules import PREFILTER, SCANNER_VERSION, WORDS, Found, find, suspic
 from .tasks import plan_tasks, read_slices, read_table
 
 SCANNED_SCHEMA: Final[dict[str, Any]] = {
-    "tenant": pl.String, "trajectory_id": pl.String, "last_sequence": pl.Int64, "head_hash": pl.String, "sha256": pl.String,
+    "tenant": pl.String, "trajectory_id": pl.String, "last_sequence": pl.Int64, "head_hash": pl.String,
+    "sha256": pl.String,
 }  # fmt: skip
 _ANY: Final = "|".join(map(re.escape, PREFILTER))
 _ANY_WORD: Final = "(?i)" + "|".join(map(re.escape, WORDS))
@@ -99,28 +100,21 @@ def _not_scanned(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 def _in_payloads(rows: pl.DataFrame) -> list[dict[str, Any]]:
     suspects = rows.filter(pl.col("payload").str.contains(_ANY) | pl.col("payload").str.contains(_ANY_WORD))
-    findings = []
-    for tenant, trajectory, seq, text in suspects.select(
-        "tenant", "trajectory_id", "sequence_number", "payload"
-    ).iter_rows():
-        for one in find(text):
-            findings.append(
-                {
-                    **_row(tenant, one, f"{tenant}\n{trajectory}\n{seq}"),
-                    "trajectory_id": trajectory,
-                    "sequence_number": seq,
-                }
-            )
-    return findings
+    columns = suspects.select("tenant", "trajectory_id", "sequence_number", "payload")
+    return [
+        {**_row(tenant, one, f"{tenant}\n{name}\n{seq}"), "trajectory_id": name, "sequence_number": seq}
+        for tenant, name, seq, text in columns.iter_rows()
+        for one in find(text)
+    ]
 
 
 def _in_blobs(lake: Lake, blobs: pl.DataFrame) -> list[dict[str, Any]]:
     store = ContentStore(lake.url)
-    findings = []
+    findings: list[dict[str, Any]] = []
     for tenant, digest, path in blobs.select("tenant", "sha256", "path").iter_rows():
         text = store.get(tenant, digest, path).decode("utf-8", "ignore")
-        for one in find(text) if suspicious(text) else ():
-            findings.append({**_row(tenant, one, f"{tenant}\nblob\n{digest}"), "sha256": digest})
+        found = find(text) if suspicious(text) else []
+        findings += [{**_row(tenant, one, f"{tenant}\nblob\n{digest}"), "sha256": digest} for one in found]
     return findings
 
 

@@ -26,7 +26,10 @@ RULES: Final[dict[str, str]] = {
     "github_token": r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})",
     "gitlab_token": r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,}",
     "slack_token": r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,}",
-    "model_key": r"(?<![A-Za-z0-9_+/=-])sk-(?:(?:proj|svcacct|admin|ant|or)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,64}(?![A-Za-z0-9_+/=-]))",
+    "model_key": (
+        r"(?<![A-Za-z0-9_+/=-])sk-"
+        r"(?:(?:proj|svcacct|admin|ant|or)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,64}(?![A-Za-z0-9_+/=-]))"
+    ),
     "stripe_key": r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
     "google_key": r"(?<![A-Za-z0-9])AIza[0-9A-Za-z_-]{35}(?![0-9A-Za-z_-])",
     "hugging_face_token": r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}",

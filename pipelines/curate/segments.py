@@ -130,7 +130,7 @@ def _check_declared(
     declared = bisect_right(reading.breaks, last_act) != bisect_right(reading.breaks, reply.seq)
     if not declared:
         raise UndeclaredDiscontinuity(
-            f"the context of reply {reply.seq} does not extend that of reply {last_act}, and no event in between says why"
+            f"the context of reply {reply.seq} does not extend that of reply {last_act}, and no event between says why"
         )
 
 

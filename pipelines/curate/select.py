@@ -125,7 +125,8 @@ def train_texts(kept: Kept, some: pl.DataFrame) -> list[str]:
 
     if not len(some):
         return []
-    low, high = str(some["row_key"].min()), f"{some['row_key'].max()}g"
+    keys = sorted(some["row_key"].to_list())
+    low, high = keys[0], keys[-1] + "g"
     whole = kept.rows(some.select("tenant", "trajectory_id", "head_hash"), low, high)
     texts: dict[tuple[str, int], str] = {}
     wanted = whole.join(some.select(*KEY, "segment_no"), on=[*KEY, "segment_no"], how="semi")

@@ -38,7 +38,8 @@ class Sources:
         """Return trajectories that are no judgements, with `task_id`, `task_key` and `split_group`, by key."""
         rows = read_table(self.lake, self.snapshot, "trajectories", TRAJECTORY_COLUMNS)
         rows = rows.filter(pl.col("kind") != "judgement").sort("tenant", "trajectory_id")
-        named = [_task(*row, group) for row in rows.select("task", "agent", "tenant", "trajectory_id").iter_rows()]
+        columns = rows.select("task", "agent", "tenant", "trajectory_id").iter_rows()
+        named = [_task(task, agent, tenant, name, group) for task, agent, tenant, name in columns]
         return rows.with_columns(
             pl.Series("task_id", [one[0] for one in named], pl.String),
             pl.Series("task_key", [one[1] for one in named], pl.String),
@@ -90,7 +91,7 @@ class Sources:
 
 
 def _task(task: str | None, agent: str | None, tenant: str, trajectory_id: str, group: str) -> tuple[str, str, str]:
-    """Return (task id, task key, split group). Equal tasks have equal keys; without one a trajectory is its own task."""
+    """Return (task id, task key, split group). Equal tasks have equal keys; without one it is a task of its own."""
     import hashlib
 
     if task is None:

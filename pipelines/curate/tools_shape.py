@@ -50,7 +50,9 @@ def _tool(one: Any) -> dict[str, Any]:
     name = inner.get("name")
     if not isinstance(name, str):
         raise ShapeRefused("tools: one has no name")
-    schema = next((inner[key] for key in ("parameters", "input_schema", "schema", "inputSchema") if key in inner), {})
+    schema: Any = next(
+        (inner[key] for key in ("parameters", "input_schema", "schema", "inputSchema") if key in inner), {}
+    )
     function = {"name": name, "description": inner.get("description") or "", "parameters": schema}
     if inner.get("strict") is not None:
         function["strict"] = inner["strict"]

@@ -70,7 +70,7 @@ class _Source:
             names = ["branch_of_tenant", "branch_of_trajectory_id", "branch_of_sequence"]
             rows = read_table(self._lake, self._snapshot, "trajectories", ["tenant", "trajectory_id", *names])
             rows = rows.filter(pl.col("branch_of_trajectory_id").is_not_null())
-            self._branches = {row[:2]: row[2:] for row in rows.iter_rows()}  # type: ignore[misc]
+            self._branches = {row[:2]: row[2:] for row in rows.iter_rows()}
         found: list[tuple[int, list[tuple[int, str, str]]]] = []
         at = self._branches.get((tenant, trajectory_id))
         up = 0

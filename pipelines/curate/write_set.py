@@ -25,6 +25,11 @@ RANGE_CHARACTERS: Final = 48 * 1024 * 1024
 """Text of the rows that are in memory at once."""
 
 
+DROPPED_SCHEMA: Final[dict[str, Any]] = {
+    "tenant": pl.String, "trajectory_id": pl.String, "segment_no": pl.Int64, "_reason": pl.String, "_detail": pl.String,
+}  # fmt: skip
+
+
 class Written(NamedTuple):
     """What was written: files, the root over rows, and rows that went at the last moment (`dropped`)."""
 
@@ -61,7 +66,7 @@ def write_set(folder: str, rows: pl.DataFrame, kept: Kept, loaded: Loaded, write
         files += writer.close()
     gone = pl.DataFrame(
         tally.dropped, orient="row",
-        schema={"tenant": pl.String, "trajectory_id": pl.String, "segment_no": pl.Int64, "_reason": pl.String, "_detail": pl.String},
+        schema=DROPPED_SCHEMA,
     )  # fmt: skip
     return Written(
         files, tally.root.hexdigest(), tally.rows, tally.tokens, tally.target_tokens, gone,

@@ -28,9 +28,10 @@ def with_findings(rows: pl.DataFrame, findings: pl.DataFrame, lineage: pl.DataFr
     )
     stored = rows.select("_row", "tenant", pl.col("blobs").alias("sha256")).explode("sha256")
     in_blobs = stored.join(findings.filter(pl.col("sha256").is_not_null()), on=["tenant", "sha256"], how="inner")
+    ancestors = {"tenant": "ancestor_tenant", "trajectory_id": "ancestor_id"}
+    named = placed.select("tenant", "trajectory_id", "sequence_number", "kind").rename(ancestors)
     above = base.join(lineage, on=["tenant", "trajectory_id"], how="inner").join(
-        placed.select(pl.col("tenant").alias("ancestor_tenant"), pl.col("trajectory_id").alias("ancestor_id"), "sequence_number", "kind"),
-        on=["ancestor_tenant", "ancestor_id"], how="inner",
+        named, on=["ancestor_tenant", "ancestor_id"], how="inner"
     ).filter(pl.col("sequence_number") <= pl.col("last"))  # fmt: skip
     far = pl.concat([in_blobs.select("_row", "kind"), above.select("_row", "kind")])
     elsewhere = far.group_by("_row").agg(pl.col("kind").unique().sort().alias("secret_elsewhere"))

@@ -14,8 +14,8 @@ DESCENDING = [True, False, False]
 
 
 def without_copies(rows: pl.DataFrame, funnel: Funnel) -> pl.DataFrame:
-    """Stage 13: same tools, same first question and same text of the targets, ids and times apart. The best reward stays, then the
-    shortest, then the smallest key."""
+    """Stage 13: same tools, first question and text of the targets, ids and times apart. The best reward stays, then
+    the shortest, then the smallest key."""
     ranked = rows.sort(BEST_FIRST, descending=DESCENDING, nulls_last=True)
     first = pl.col("sample_key").first().over("dup_sha")
     reason = pl.when(pl.col("sample_key") != first).then(pl.lit("dup_exact"))

@@ -49,7 +49,8 @@ def rewards(judgements: pl.DataFrame, trajectories: pl.DataFrame, policy: Policy
         KEY, maintain_order=True
     ).last()  # fmt: skip
     return newest.select(
-        *KEY, pl.col("value_number").alias("reward"), "verifier", "verifier_version", pl.col("details").alias("reward_details")
+        *KEY, pl.col("value_number").alias("reward"), "verifier", "verifier_version",
+        pl.col("details").alias("reward_details"),
     ).join(flips, on=KEY, how="left").sort(KEY)  # fmt: skip
 
 
