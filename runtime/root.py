@@ -18,6 +18,7 @@ from .env import REAL_ENV, Env, create_atomically, make_folder, read_file, write
 from .journal_errors import JournalError, RootError, WriterLocked
 from .recovery import recover_writer
 from .segment_format import FORMAT_MAJOR
+from .store_urls import check_no_secret
 from .writer import Writer
 from .writer_options import WriterOptions
 
@@ -56,10 +57,13 @@ class Root:
 
         Touches nothing else, and writes nothing to an existing root unless `stores` names URLs it does not
         know yet: so it works on a read-only disk. Two processes that create at once agree on one. Raises
-        `RootError`: no root there (with `create=False`), it cannot be made, or its format is newer.
+        `RootError`: no root there (with `create=False`), it cannot be made, its format is newer, or a URL holds
+        a secret (a root never does).
         """
         folder = env.absolute(path)
         try:
+            for name, url in (stores or {}).items():
+                check_no_secret(name, url)
             facts = cls._read(folder, env)
             if facts is None:
                 if not create:
@@ -70,6 +74,8 @@ class Root:
                 write_atomically(env, f"{folder}/{ROOT_FILE}", _encode(facts))
         except OSError as error:
             raise RootError(f"{folder}: cannot open the journal: {error}; check path and permissions") from None
+        except ValueError as error:
+            raise RootError(str(error)) from None
         return cls(folder, env, facts)
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 `root.json` maps `lease`, `mail`, `replica`, `landing` to URLs; without one, files in the root serve. A URL's scheme is
 looked up in the entry-point group `trajlake.stores`, whose value is called with (kind, url) and returns an object of
-the protocol that `kind` names: "lease", "mail" or "arbiter".
+the protocol that `kind` names: "lease", "mail", "arbiter" or "replica".
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from .file_lease import FileLeaseStore
 from .file_mail import FileMailStore
 from .generations import Arbiter
 from .journal_errors import RootError
-from .lease import LeaseStore
+from .lease import LeaseStore, Tenure
 from .mail import MailStore
+from .replica import Replica
 from .root import Root
 
 STORES_GROUP: Final = "trajlake.stores"
@@ -26,7 +27,15 @@ STORES_GROUP: Final = "trajlake.stores"
 def lease_store(root: Root) -> LeaseStore:
     """Return the store of the root's leases. Raises `RootError` for a URL nobody here can open."""
     url = root.facts.stores.get("lease")
-    store: LeaseStore = FileLeaseStore(root.path, env=root.env) if url is None else _open("lease", url)
+    if url is None:
+        return FileLeaseStore(root.path, env=root.env)
+
+    def is_dead(tenure: Tenure) -> bool:
+        """A writer of this root whose LOCK is free: its process is gone, its lease may be taken at once."""
+        here = tenure.host == root.env.host() and tenure.writer in root.writers()
+        return here and not root.is_alive(tenure.writer)
+
+    store: LeaseStore = _open("lease", url, is_dead=is_dead)
     return store
 
 
@@ -49,6 +58,13 @@ def arbiter(root: Root) -> Arbiter:
     return found
 
 
+def replica(root: Root) -> Replica | None:
+    """Return the root's replica, None if it has none. Raises `RootError` for a URL nobody here can open."""
+    url = root.facts.stores.get("replica")
+    found: Replica | None = None if url is None else _open("replica", url)
+    return found
+
+
 def local_folder(url: str) -> str | None:
     """Return the path that a URL means on this host, None if it means another place."""
     parts = urlsplit(url)
@@ -57,11 +73,11 @@ def local_folder(url: str) -> str | None:
     return None if parts.scheme else url
 
 
-def _open(kind: str, url: str) -> Any:
+def _open(kind: str, url: str, **more: Any) -> Any:
     scheme = urlsplit(url).scheme
     for point in entry_points(group=STORES_GROUP):
         if point.name == scheme:
-            return point.load()(kind, url)
+            return point.load()(kind, url, **more)
     raise RootError(
         f"{kind} store with scheme {scheme!r}: nothing installed here opens it; install the extra that does"
     )

@@ -17,6 +17,7 @@ from trajlake.runtime.file_mail import FileMailStore
 from trajlake.runtime.generations import Arbiter
 from trajlake.runtime.lease import LeaseStore
 from trajlake.runtime.mail import MailStore
+from trajlake.runtime.replica import Replica
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Backend:
     leases: Callable[[], LeaseStore]
     mail: Callable[[], MailStore]
     arbiter: Callable[[], Arbiter]
+    replica: Callable[[], Replica] | None = None
+    clock_step_s: float = 0.0  # the store's clock may be coarse: a lease then lasts up to so much longer
 
 
 def file_backend(folder: Path) -> Iterator[Backend]:
@@ -36,9 +39,43 @@ def file_backend(folder: Path) -> Iterator[Backend]:
     )
 
 
-BACKENDS: dict[str, Callable[[Path], Iterator[Backend]]] = {"file": file_backend}
+def postgres_backend(folder: Path) -> Iterator[Backend]:
+    from tests.support.postgres import schema_url
+    from trajlake.ingest.stores.postgres_database import Database
+    from trajlake.ingest.stores.postgres_lease import PostgresLeaseStore
+    from trajlake.ingest.stores.postgres_mail import PostgresArbiter, PostgresMailStore
+    from trajlake.ingest.stores.postgres_replica import PostgresReplica
+
+    with schema_url() as url:
+        clients: list[Database] = []
+
+        def client() -> Database:
+            clients.append(Database(url))
+            return clients[-1]
+
+        yield Backend(
+            leases=lambda: PostgresLeaseStore(client()),
+            mail=lambda: PostgresMailStore(client()),
+            arbiter=lambda: PostgresArbiter(client()),
+            replica=lambda: PostgresReplica(client()),
+        )
+        for one in clients:
+            one.close()
 
 
-@pytest.fixture(params=sorted(BACKENDS))
+BACKENDS: dict[str, Callable[[Path], Iterator[Backend]]] = {"file": file_backend, "postgres": postgres_backend}
+MARKS = {"postgres": [pytest.mark.postgres]}
+
+
+PARAMETERS = {name: pytest.param(name, marks=MARKS.get(name, [])) for name in sorted(BACKENDS)}
+
+
+@pytest.fixture(params=PARAMETERS.values())
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    yield from BACKENDS[request.param](tmp_path)
+
+
+@pytest.fixture(params=[PARAMETERS[name] for name in PARAMETERS if name != "file"])
+def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """A backend that can be a replica: files in the root are no second place."""
     yield from BACKENDS[request.param](tmp_path)

@@ -1,0 +1,1 @@
+"""Stores that need a network: PostgreSQL and object storage behind the runtime's protocols, by URL."""

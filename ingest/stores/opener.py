@@ -1,0 +1,44 @@
+"""Opens a store by its URL: what the entry-point group `trajlake.stores` names. Heavy packages are loaded here only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from trajlake.runtime.journal_errors import RootError
+from trajlake.runtime.lease import Tenure
+from trajlake.runtime.store_urls import without_secrets
+
+
+def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lambda _: False) -> Any:
+    """Return the store of `kind` (lease, mail, arbiter, replica or warm) in a PostgreSQL. Nothing is asked yet.
+
+    Password and certificates come from where libpq looks: PGPASSWORD, PGPASSFILE, ~/.pgpass, PGSSLROOTCERT, ...
+    """
+    from .postgres_lease import PostgresLeaseStore
+    from .postgres_mail import PostgresArbiter, PostgresMailStore
+    from .postgres_replica import PostgresReplica
+    from .postgres_warm import PostgresWarmTier
+
+    database = _database(url)
+    match kind:
+        case "lease":
+            return PostgresLeaseStore(database, is_dead=is_dead)
+        case "mail":
+            return PostgresMailStore(database)
+        case "arbiter":
+            return PostgresArbiter(database)
+        case "replica":
+            return PostgresReplica(database)
+        case "warm":
+            return PostgresWarmTier(database)
+    raise RootError(f"{without_secrets(url)}: PostgreSQL keeps no {kind} store")
+
+
+@functools.lru_cache(maxsize=16)
+def _database(url: str) -> Any:
+    """One pool of connections per URL and process."""
+    from .postgres_database import Database
+
+    return Database(url)

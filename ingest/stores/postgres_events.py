@@ -1,0 +1,222 @@
+"""Inserts frames into `trajectory_events` with everything that must change beside them, in the caller's transaction.
+
+Used by the shipper (with its cursor) and by agents that replicate. The heads of a batch's trajectories are locked
+first, in one order: whoever comes second sees what the first one did, and an erasure either came before (then the
+rows carry no text) or waits until these rows are there for it to empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import psycopg
+
+from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.replica import Frame
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.history import Opening
+
+from .heads import READ_TYPES, Head, Placed, Span, opening_in, opening_payload
+from .open_items import Closing, item_parameters
+from .postgres_database import Connection
+from .postgres_rows import chunks, model_of
+from .sql_text import statement
+
+Identity = tuple[str, str]
+
+
+def insert_frames(connection: Connection, writer: str, frames: Sequence[Frame], *, may_copy: bool = True) -> int:
+    """Insert frames of one writer, in lsn order; return how many were there already.
+
+    `may_copy`: False for a role under row-level security, which PostgreSQL does not let COPY into a table.
+    """
+    infos = {(frame.info.tenant, frame.info.trajectory_id): frame.info for frame in frames}
+    heads = _lock_heads(connection, infos)
+    erased = _erased(connection, infos)
+    for frame in frames:
+        heads[frame.info.tenant, frame.info.trajectory_id].follow(frame)
+    # What merely continues a line cannot be there already: then the rows need no staging.
+    all_new = may_copy and not any(head.needs_recount for head in heads.values())
+    duplicates = _insert_rows(connection, writer, frames, erased, all_new)
+    _insert_openings(connection, frames)
+    _insert_blob_refs(connection, frames)
+    for identity, head in heads.items():
+        head.duplicates = duplicates[identity]
+        if head.needs_recount:
+            _recount(connection, head)
+        _apply_changes(connection, head)
+    _update_heads(connection, list(heads.values()))
+    return duplicates.total()
+
+
+def _lock_heads(connection: Connection, infos: dict[Identity, TrajectoryInfo]) -> dict[Identity, Head]:
+    ordered = sorted(infos)
+    named: dict[str, Any] = {
+        "tenants": [tenant for tenant, _ in ordered], "trajectory_ids": [name for _, name in ordered],
+    }  # fmt: skip
+    heads = _select_heads(connection, named, infos)
+    if len(heads) < len(infos):
+        more = {
+            "models": [model_of(infos[one]) for one in ordered],
+            "started_on": [infos[one].started_on for one in ordered],
+        }
+        connection.execute(statement("heads_create"), named | more)
+        heads = _select_heads(connection, named, infos)
+    return heads
+
+
+def _select_heads(
+    connection: Connection, named: dict[str, Any], infos: dict[Identity, TrajectoryInfo]
+) -> dict[Identity, Head]:
+    heads: dict[Identity, Head] = {}
+    for row in connection.execute(statement("heads_lock"), named):
+        info = infos[row[0], row[1]]
+        heads[row[0], row[1]] = Head(
+            tenant=row[0], trajectory_id=row[1], kind=row[2], fencing_token=row[3], next_sequence=row[4], turn=row[5],
+            recorded_at_us=row[6], ended=row[7], released=row[8], superseded=row[9], held_back=row[10],
+            conflicts=row[11], model=model_of(info), started_on=info.started_on,
+        )  # fmt: skip
+    return heads
+
+
+def _erased(connection: Connection, identities: Collection[Identity]) -> set[Identity]:
+    named = {"tenants": [one for one, _ in identities], "trajectory_ids": [one for _, one in identities]}
+    return {(row[0], row[1]) for row in connection.execute(statement("heads_erased"), named)}
+
+
+def _insert_rows(
+    connection: Connection, writer: str, frames: Sequence[Frame], erased: set[Identity], all_new: bool
+) -> Counter[Identity]:
+    """Insert the rows, and count those that were there by trajectory."""
+    try:
+        with connection.transaction():
+            return _copy(connection, writer, frames, erased, all_new, careful=False)
+    except psycopg.DataError:
+        with connection.transaction():
+            return _copy(connection, writer, frames, erased, all_new, careful=True)
+
+
+def _copy(
+    connection: Connection, writer: str, frames: Sequence[Frame], erased: set[Identity], all_new: bool, *, careful: bool
+) -> Counter[Identity]:
+    if not all_new:
+        connection.execute(statement("stage_create"))
+    with connection.cursor() as cursor, cursor.copy(statement("events_copy" if all_new else "stage_copy")) as copy:
+        for chunk in chunks(writer, frames, erased, careful=careful):
+            copy.write(chunk)
+    if all_new:
+        return Counter()
+    left = Counter((frame.info.tenant, frame.info.trajectory_id) for frame in frames)
+    left.subtract(Counter((row[0], row[1]) for row in connection.execute(statement("events_insert"))))
+    connection.execute(statement("stage_empty"))
+    return left
+
+
+def _insert_openings(connection: Connection, frames: Sequence[Frame]) -> None:
+    rows = []
+    for frame in frames:
+        if frame.type not in ("TaskStarted", "LeaseAcquired"):
+            continue
+        header = frame.header
+        opening = opening_in(frame.type, header.sequence_number, header.fencing_token, frame.payload)
+        if opening is not None:
+            rows.append(_named(frame.info) | {
+                "fencing_token": opening.token, "start": opening.start, "hash": header.hash,
+                "after_token": opening.after_token, "after_sequence": opening.after_sequence,
+                "after_hash": opening.after_hash,
+            })  # fmt: skip
+    if rows:
+        connection.cursor().executemany(statement("tokens_insert"), rows)
+
+
+def _insert_blob_refs(connection: Connection, frames: Sequence[Frame]) -> None:
+    named = sorted(
+        {(frame.info.tenant, sha256, frame.info.trajectory_id) for frame in frames for sha256 in frame.blobs}
+    )
+    if named:
+        connection.execute(
+            statement("blob_refs_insert"),
+            {"tenants": [one[0] for one in named], "sha256s": [bytes.fromhex(one[1]) for one in named],
+             "trajectory_ids": [one[2] for one in named]},
+        )  # fmt: skip
+
+
+def _recount(connection: Connection, head: Head) -> None:
+    """Read every row of the trajectory and let `canonical` decide; what was open before is written anew."""
+    named = {"tenant": head.tenant, "trajectory_id": head.trajectory_id}
+    openings = {
+        (row[1], row[0], bytes(row[2])): Opening(
+            token=row[0], start=row[1], after_token=row[3], after_sequence=row[4], after_hash=row[5]
+        )
+        for row in connection.execute(statement("tokens_of_trajectory"), named)
+    }
+    rows = []
+    for row in connection.execute(statement("rows_of_trajectory"), named | {"types": list(READ_TYPES)}):
+        opening = openings.get((row[0], row[1], bytes(row[5])))
+        payload = row[6].encode() if row[6] is not None else None
+        if opening is not None and row[2] == "LeaseAcquired":
+            payload = opening_payload(opening)
+        rows.append(Event(
+            tenant=head.tenant, trajectory_id=head.trajectory_id, sequence_number=row[0], fencing_token=row[1],
+            turn=row[3], type=row[2], recorded_at=row[4], payload=payload, salt=None, hash=bytes(row[5]),
+        ))  # fmt: skip
+    head.recount(rows)
+    connection.execute(statement("spans_delete"), named)
+    connection.execute(statement("open_items_delete"), named)
+
+
+def _apply_changes(connection: Connection, head: Head) -> None:
+    named = {"tenant": head.tenant, "trajectory_id": head.trajectory_id}
+    for change in _what_stays(head.changes):
+        match change:
+            case Span(start=-1):
+                more = {"fencing_token": change.token, "stop": change.stop}
+                connection.execute(statement("span_close"), named | more)
+            case Span():
+                more = {"fencing_token": change.token, "start": change.start, "stop": change.stop}
+                connection.execute(statement("span_open"), named | more)
+            case Closing():
+                connection.execute(
+                    statement("open_item_close"), named | {"kind": change.kind, "item_id": change.item_id}
+                )
+            case Placed():
+                at = {
+                    "sequence_number": change.sequence_number, "fencing_token": change.fencing_token,
+                    "recorded_at_us": change.recorded_at_us,
+                }  # fmt: skip
+                connection.execute(statement("open_item_put"), named | item_parameters(change.item) | at)
+
+
+def _what_stays(changes: Sequence[Span | Placed | Closing]) -> list[Span | Placed | Closing]:
+    """Leave out what a later change of the same batch undoes: most intents meet their result in one batch."""
+    last: dict[tuple[str, str], int] = {}
+    for place, change in enumerate(changes):
+        if isinstance(change, Placed):
+            last[change.item.kind, change.item.item_id] = place
+        elif isinstance(change, Closing) and change.item_id is not None:
+            last[change.kind, change.item_id] = place
+    stay: list[Span | Placed | Closing] = []
+    for place, change in enumerate(changes):
+        if isinstance(change, Placed) and last[change.item.kind, change.item.item_id] != place:
+            continue
+        stay.append(change)
+    return stay
+
+
+def _update_heads(connection: Connection, heads: Sequence[Head]) -> None:
+    connection.execute(statement("heads_update"), {
+        "tenants": [head.tenant for head in heads], "trajectory_ids": [head.trajectory_id for head in heads],
+        "kinds": [head.kind for head in heads], "tokens": [head.fencing_token for head in heads],
+        "nexts": [head.next_sequence for head in heads], "turns": [head.turn for head in heads],
+        "recorded": [head.recorded_at_us for head in heads], "ended": [head.ended for head in heads],
+        "released": [head.released for head in heads], "superseded": [head.superseded for head in heads],
+        "held_back": [head.held_back for head in heads], "conflicts": [head.conflicts for head in heads],
+        "duplicates": [head.duplicates for head in heads], "models": [head.model for head in heads],
+        "started_on": [head.started_on for head in heads],
+    })  # fmt: skip
+
+
+def _named(info: TrajectoryInfo) -> dict[str, Any]:
+    return {"tenant": info.tenant, "trajectory_id": info.trajectory_id}

@@ -1,0 +1,8 @@
+-- events_copy: rows of which none is there already.
+-- grain: as trajectory_events
+-- inputs: a journal
+-- owner: ingest
+copy trajectory_events (
+    tenant, trajectory_id, sequence_number, fencing_token, event_type, schema_version, turn, recorded_at, payload, salt,
+    commitment, cryptographic_hash, writer, lsn, started_on, model, frame
+) from stdin (format binary)

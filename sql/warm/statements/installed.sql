@@ -1,0 +1,5 @@
+-- installed: whether the objects are there.
+-- grain: one row
+-- inputs: warm_version
+-- owner: ingest
+select to_regclass('warm_version') is not null

@@ -1,0 +1,5 @@
+-- version_read: version of the objects in this database's schema.
+-- grain: one row
+-- inputs: warm_version
+-- owner: ingest
+select version from warm_version

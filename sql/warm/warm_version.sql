@@ -1,0 +1,5 @@
+-- warm_version: version of these objects; a newer one is refused.
+-- grain: one row
+-- inputs: the installer
+-- owner: ingest
+create table if not exists warm_version (version integer not null primary key)
