@@ -120,6 +120,8 @@ def _fill(row: Candidate, reading: Reading, segment: Segment) -> None:
     _targets(row, reading, segment, chats)
     _measure(row, chats)
     row.malformed = structure(chats)
+    if row.target_places[0] == 0 and row.malformed is None:
+        row.malformed = "message 0: a reply to nothing: what it was asked is not recorded"
     if row.tools is not None:
         shown = tool_names(row.tools)
         row.unshown_tool = next((c.tool for one in chats for c in one.calls if c.tool not in shown), None)
@@ -198,7 +200,6 @@ def structure(chats: list[Chat]) -> str | None:
     and before the next reply, and nothing answers what was not asked.
     """
     waiting: list[str] = []
-    begun = False
     for place, chat in enumerate(chats):
         if chat.role == "tool":
             if chat.call_id not in waiting:
@@ -208,10 +209,7 @@ def structure(chats: list[Chat]) -> str | None:
         if waiting:
             return f"message {place}: {len(waiting)} calls before it have no answer"
         if chat.role == "assistant":
-            if not begun:
-                return f"message {place}: a reply before any message"
             waiting = [call.call_id for call in chat.calls]
             if not chat.calls and chat.spoken in (b"", b"null", b'""') and b"reasoning_content" not in chat.text:
                 return f"message {place}: an empty reply"
-        begun = True
     return None

@@ -23,7 +23,7 @@ from .items import Reading
 from .pii import count_pii
 from .segments import UndeclaredDiscontinuity, cut
 
-EXTRACT_VERSION: Final = 3
+EXTRACT_VERSION: Final = 4
 """Raised with every change of what a candidate row holds: kept rows of another version are not used."""
 
 EVENT_COLUMNS: Final = ("tenant", "trajectory_id", "sequence_number", "event_type", "payload")

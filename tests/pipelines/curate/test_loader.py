@@ -1,0 +1,97 @@
+"""The loader: every row once over all shards, the same order for the same seed, resumable at any row."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trajlake.pipelines.curate.loader import WINDOW_GROUPS, RowStream, as_torch
+from trajlake.runtime.cli_errors import UserError
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("loader") / "train.parquet"
+    table = pa.table({"n": list(range(1003)), "text": [f"row {n}" for n in range(1003)]})
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for first in range(0, 1003, 20):
+            writer.write_table(table.slice(first, 20))
+    return str(path)
+
+
+def numbers(stream: RowStream) -> list[int]:
+    return [row["n"] for row in stream.rows()]
+
+
+def test_the_file_s_order_is_kept_without_a_seed(rows_file: str) -> None:
+    assert numbers(RowStream(files=(rows_file,))) == list(range(1003))
+
+
+@pytest.mark.parametrize(("world", "workers"), [(1, 1), (2, 1), (1, 3), (4, 2), (7, 9)])
+@pytest.mark.parametrize("seed", [None, 5])
+def test_shards_hold_every_row_once(rows_file: str, world: int, workers: int, seed: int | None) -> None:
+    found: list[int] = []
+    for rank in range(world):
+        for worker in range(workers):
+            stream = RowStream(files=(rows_file,), rank=rank, world=world, worker=worker, workers=workers, seed=seed)
+            mine = numbers(stream)
+            assert len(mine) == len(stream)
+            found += mine
+    assert sorted(found) == list(range(1003))
+
+
+def test_a_seed_gives_one_order_and_an_epoch_another(rows_file: str) -> None:
+    first = numbers(RowStream(files=(rows_file,), seed=1))
+    assert first == numbers(RowStream(files=(rows_file,), seed=1))
+    assert first != list(range(1003))
+    assert first != numbers(RowStream(files=(rows_file,), seed=1, epoch=1))
+    assert first != numbers(RowStream(files=(rows_file,), seed=2))
+
+
+@pytest.mark.parametrize("start", [0, 1, 79, 80, 81, 500, 1002, 1003, 2000])
+def test_it_resumes_at_any_row(rows_file: str, start: int) -> None:
+    whole = numbers(RowStream(files=(rows_file,), seed=3))
+    assert numbers(RowStream(files=(rows_file,), seed=3, start=start)) == whole[start:]
+
+
+def test_only_a_window_of_row_groups_is_in_memory(rows_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    read = RowStream._read
+
+    def watched(self: RowStream, window: object, number: int) -> pa.Table:
+        table = read(self, window, number)  # type: ignore[arg-type]
+        seen.append(len(table))
+        return table
+
+    monkeypatch.setattr(RowStream, "_read", watched)
+    next(iter(RowStream(files=(rows_file,), seed=3)))
+    assert seen == [WINDOW_GROUPS * 20]
+
+
+def test_columns_are_read_as_asked_for_and_batches_are_bounded(rows_file: str) -> None:
+    batches = list(RowStream(files=(rows_file,), columns=("n",), batch_rows=7))
+    assert {batch.num_columns for batch in batches} == {1}
+    assert max(len(batch) for batch in batches) == 7
+
+
+def test_a_shard_that_cannot_be_is_refused(rows_file: str) -> None:
+    with pytest.raises(UserError, match="rank < world"):
+        RowStream(files=(rows_file,), rank=2, world=2)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed here")
+def test_without_torch_the_wrapper_says_what_to_do(rows_file: str) -> None:
+    with pytest.raises(UserError, match="torch is not installed"):
+        as_torch(RowStream(files=(rows_file,)))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed here")
+def test_a_torch_dataset_gives_every_row_once(rows_file: str) -> None:
+    import torch.utils.data as data
+
+    loader = data.DataLoader(as_torch(RowStream(files=(rows_file,))), batch_size=None, num_workers=2)
+    assert sorted(n for batch in loader for n in batch.column("n").to_pylist()) == list(range(1003))
