@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, get_args
@@ -121,7 +121,12 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolOptions:
-    """What `@journal.tool(...)` takes; the names and defaults are the public interface."""
+    """What `@journal.tool(...)` takes; the names and defaults are the public interface.
+
+    `probe`, `precheck`, `approve`, `same_as` and `cost` are given the `Call`. `same_as` may also name the arguments
+    that make two calls the same business (payee, amount, invoice). `cost` tells {unit: amount} of a call that ran;
+    its attribute `maximum`, if it has one, is reserved at the intent.
+    """
 
     effect: Effect = "external"
     version: str = "1"
@@ -131,7 +136,7 @@ class ToolOptions:
     gateway: Any = None
     approve: Any = None
     precheck: Callable[..., Any] | None = None
-    same_as: Callable[..., Any] | None = None
+    same_as: Callable[..., Any] | str | Sequence[str] | None = None
     retry: Retry = Retry(0)
     half_life_s: float | None = None
     asynchronous: bool = False

@@ -98,10 +98,18 @@ def key_of(s: Session, wanted: Wanted) -> tuple[str, Any]:
     """Return the idempotency key of a call and the business identity it declares, if any."""
     same_as = wanted.tool.options.same_as
     if same_as is not None:
-        identity = values.to_tree(same_as(**wanted.values))
+        identity = values.to_tree(_identity(s, wanted, same_as))
         return same_as_key(s.tenant, s.trajectory_id, wanted.tool.name, identity), identity
     n = s.view.actions.occurrence(wanted.action_id, wanted.step_name, wanted.hash)
     return idempotency_key(s.tenant, s.trajectory_id, wanted.step_name, n, wanted.tree), None
+
+
+def _identity(s: Session, wanted: Wanted, same_as: Any) -> Any:
+    """The business identity of a call: the arguments that `same_as` names, or what it answers for the call."""
+    if callable(same_as):
+        return same_as(call_of(s, wanted, key=""))
+    names = (same_as,) if isinstance(same_as, str) else same_as
+    return {name: wanted.values[name] for name in names}
 
 
 def policy_version(policy: Any) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from trajlake.schemas import values
 from trajlake.schemas.events import ObservationCached, ToolIntent, ToolResult
+from trajlake.schemas.state.budget import normal
 
 from ..lease_keeper import Permit
 from ..tools import NotExecuted, Tool, ToolError
@@ -160,7 +161,7 @@ def _ended(s: Session, one: Dispatch, done: Done, doubts: list[str]) -> Steps:
         return None
     if one.tool.options.asynchronous and outcome == "ok":
         return None
-    yield from s.record(result_of_body(one, outcome, done, _elapsed_ms(s, one)))
+    yield from s.record(result_of_body(one, outcome, done, _elapsed_ms(s, one), cost_of(s, one)))
     retry = one.tool.options.retry
     if try_again(one.tool.effect, outcome, attempt=one.attempt, retries=retry.n):
         yield Sleep(retry.pause_s(one.attempt))
@@ -184,7 +185,7 @@ def known(tool: Tool, done: Done) -> Outcome:
     )
 
 
-def result_of_body(one: Dispatch, outcome: Outcome, done: Done, duration_ms: float) -> ToolResult:
+def result_of_body(one: Dispatch, outcome: Outcome, done: Done, duration_ms: float, cost: dict[str, str]) -> ToolResult:
     """Return the result event of an attempt with a known outcome."""
     common: dict[str, Any] = {
         "action_id": one.wanted.action_id, "attempt": one.attempt, "tool": one.tool.name,
@@ -192,10 +193,10 @@ def result_of_body(one: Dispatch, outcome: Outcome, done: Done, duration_ms: flo
     }  # fmt: skip
     if outcome == "ok":
         tree, lossy = values.to_tree_lossy(done.value)
-        return ToolResult(status="ok", output=tree, lossy=lossy, cost=_cost(one, done.value), **common)
+        return ToolResult(status="ok", output=tree, lossy=lossy, cost=cost, **common)
     assert outcome != "unknown"
     assert done.error is not None
-    return ToolResult(status=outcome, error=error_words(done.error), **common)
+    return ToolResult(status=outcome, error=error_words(done.error), cost=cost if outcome == "error" else {}, **common)
 
 
 def error_words(error: BaseException) -> str:
@@ -229,9 +230,13 @@ def _says_the_same(wanted: Wanted) -> bool:
     return bool(_sorted(values.to_tree(arguments_of_text(wanted.text))) == _sorted(wanted.tree))
 
 
-def _cost(one: Dispatch, value: Any) -> dict[str, str]:
+def cost_of(s: Session, one: Dispatch) -> dict[str, str]:
+    """What a call that ran costs, as its tool's `cost` tells."""
     cost = one.tool.options.cost
-    return {} if cost is None else {unit: str(amount) for unit, amount in cost(value).items()}
+    if cost is None:
+        return {}
+    call = call_of(s, one.wanted, key=one.verdict.key, attempt=one.attempt)
+    return {unit: normal(str(amount)) for unit, amount in cost(call).items()}
 
 
 def _elapsed_ms(s: Session, one: Dispatch) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from trajlake.schemas.envelope import Event
 
+from ..journal_errors import JournalError
+from ..lease import LeaseError
 from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, take
 from .errors import Busy, Cancelled, Misuse, Parked
 from .leave import cancel, end_task, let_go, park
@@ -140,7 +143,8 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
     if error is not None and not s.end_shown:
         # Where an end is recorded but was not shown, nothing more is written: another worker may have gone on.
         if not isinstance(error, Busy) and s.end is None:
-            yield from let_go(s, f"error: {type(error).__name__}")
+            with contextlib.suppress(JournalError, LeaseError):  # what the agent raised tells more
+                yield from let_go(s, f"error: {type(error).__name__}")
         raise error
     if error is not None:
         _logger.warning("trajectory %s: the agent raised %s after its end", s.trajectory_id, type(error).__name__)

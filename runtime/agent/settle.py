@@ -21,7 +21,7 @@ from ..tools import NOT_EXECUTED, Executed, InvalidArguments, Tool
 from .actions import Action
 from .authorize import Verdict, Wanted, call_of
 from .decide import Doubt, probe_due_s, settle_step
-from .dispatch import intend, known, recorded_wanted, result_of_body, send_once
+from .dispatch import cost_of, intend, known, recorded_wanted, result_of_body, send_once
 from .mailroom import drain
 from .outcome import Waiting
 from .requests import Done, Sleep, Steps
@@ -132,12 +132,12 @@ def _send_key(s: Session, action: Action, wanted: Wanted) -> Steps:
     outcome = known(wanted.tool, done)
     payload: ToolSettled | ToolResult
     if wanted.tool.effect == "read" and outcome != "unknown":
-        payload = result_of_body(one, outcome, done, 0.0)
+        payload = result_of_body(one, outcome, done, 0.0, cost_of(s, one))
     elif outcome == "ok":
         tree, _ = values.to_tree_lossy(done.value)
         payload = _settled(action, "key", "executed", output=tree, has_output=True)
     elif outcome == "error":
-        payload = result_of_body(one, outcome, done, 0.0)
+        payload = result_of_body(one, outcome, done, 0.0, cost_of(s, one))
     else:
         return False
     yield from s.record(payload)

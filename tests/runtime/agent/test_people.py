@@ -174,6 +174,27 @@ def test_a_budget_denies_the_call_that_would_exceed_it_and_only_a_revision_raise
     assert ran == [1, 2, 4]
 
 
+def test_a_cost_is_reserved_at_the_intent_and_booked_at_the_result(bench: Bench) -> None:
+    journal = bench.fresh()
+
+    def cost(call: Call) -> dict[str, Any]:
+        return {"usd": call.arguments["usd"]}
+
+    cost.maximum = {"usd": "2"}  # type: ignore[attr-defined]
+
+    @journal.tool(cost=cost)
+    def buy(usd: str) -> None: ...
+
+    def agent(t: Any) -> None:
+        for turn in t.turns():
+            statuses = [turn.call("buy", {"usd": usd}).status for usd in ("1.25", "0.5", "1")]
+            t.finish([statuses, t.budget.left])
+
+    outcome = journal.run(agent, "t", task=1, budget={"usd": "3.5"})
+    assert outcome.result == [["ok", "ok", "refused"], {"usd": "1.75"}]
+    assert [one.cost for one in bench.bodies("ToolResult")] == [{"usd": "1.25"}, {"usd": "0.5"}, {}]
+
+
 def test_a_model_call_over_the_budget_is_not_made(bench: Bench) -> None:
     journal = bench.fresh()
 

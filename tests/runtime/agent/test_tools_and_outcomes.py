@@ -193,10 +193,13 @@ def test_two_equal_deliberate_calls_get_two_keys_and_two_effects(bench: Bench) -
     assert len(set(keys)) == 3
 
 
-def test_the_same_business_identity_gets_the_recorded_result_and_other_arguments_are_asked_about(bench: Bench) -> None:
+@pytest.mark.parametrize("same_as", ["amount", ("amount",), lambda call: call.arguments["amount"]])
+def test_the_same_business_gets_the_recorded_result_and_other_arguments_are_asked_about(
+    bench: Bench, same_as: Any
+) -> None:
     journal, sent, results = bench.fresh(), [], []
 
-    @journal.tool(same_as=lambda amount, reason: {"amount": amount})
+    @journal.tool(same_as=same_as)
     def pay(amount: int, reason: str) -> str:
         sent.append(reason)
         return f"paid {amount}"
