@@ -63,7 +63,7 @@ def open_journal(root: Path, shop_url: str, workspace: Path, *, stall: bool) -> 
 def model_for(order: str) -> Any:
     """Return the scripted model: three turns with a call each, then the last word."""
     cents = ORDERS[order]
-    script = [
+    script: list[Any] = [
         [("read_order", {"order": order})],
         [("charge", {"order": order, "cents": cents})],
         [("write_receipt", {"order": order, "text": f"Receipt for {order}: {cents / 100:.2f} paid, thank you.\n"})],
