@@ -199,6 +199,15 @@ class Env:
 REAL_ENV: Final = Env()
 
 
+def exists(env: Env, path: str) -> bool:
+    """Tell whether a file or folder has that name now."""
+    try:
+        env.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def read_file(env: Env, path: str) -> bytes:
     """Return all bytes of a file."""
     fd = env.open(path)

@@ -7,7 +7,7 @@ Readers may run beside a live writer, in any process. They hand out every valid 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
@@ -16,6 +16,7 @@ from .env import Env, read_file
 from .frame import HEADER_SIZE as FRAME_HEADER_SIZE
 from .frame import FrameHeader, TrajectoryInfo, decode_info, frame_size, header_at, payload_at, to_event
 from .journal_errors import SegmentCorrupt
+from .segment import segment_path
 from .segment_format import (
     HEADER_LENGTH,
     SUFFIX,
@@ -28,6 +29,9 @@ from .segment_format import (
     read_trailer,
 )
 from .segment_scan import SegmentScan, scan_segment
+
+LOOKS_MAX: Final = 100
+"""Looks at a folder from which segments go; more in a row than retention ever takes."""
 
 
 class SegmentFile(NamedTuple):
@@ -123,13 +127,21 @@ def trajectory_keys(env: Env, segment: SegmentFile) -> list[bytes]:
 
 
 def list_segments(env: Env, folder: str) -> list[SegmentFile]:
-    """Return the segments of a writer's folder by number. A segment that goes meanwhile is left out."""
-    found = []
-    for number in segment_numbers(env, folder):
-        try:
-            found.append(open_segment(env, f"{folder}/{number:020d}{SUFFIX}"))
-        except FileNotFoundError:
-            continue
+    """Return the segments of a writer's folder by number, as they stood at one moment.
+
+    If one goes meanwhile (retention drops them from the front), the folder is looked at again: what was noted
+    before may be gone too, and would look like a gap.
+    """
+    for _ in range(LOOKS_MAX):
+        found = []
+        gone = False
+        for number in segment_numbers(env, folder):
+            try:
+                found.append(open_segment(env, segment_path(folder, number)))
+            except FileNotFoundError:
+                gone = True
+        if not gone:
+            break
     return found
 
 
@@ -149,10 +161,10 @@ def iter_events(env: Env, folder: str, *, from_lsn: int = 0) -> Iterator[Event]:
         if segment.last_lsn is not None and segment.last_lsn < from_lsn:
             expected = segment.last_lsn + 1
             continue
-        expected = yield from _segment_events(env, segment, from_lsn, stop)
+        expected = yield from segment_events(env, segment, from_lsn, stop)
 
 
-def _segment_events(env: Env, segment: SegmentFile, from_lsn: int, stop_lsn: int | None) -> Generator[Event, None, int]:
+def segment_events(env: Env, segment: SegmentFile, from_lsn: int, stop_lsn: int | None) -> Generator[Event, None, int]:
     """Yield a segment's events up to `stop_lsn`, where the next segment takes over. Returns the next lsn."""
     try:
         scan = read_segment(env, segment.path)
@@ -190,30 +202,11 @@ def read_trajectory(
             if segment.is_sealed:
                 found, said = _read_sealed(env, segment, key)
             else:
-                found = [e for e in _segment_events(env, segment, first_lsn, stop) if _key_of(e) == key]
+                found = [e for e in segment_events(env, segment, first_lsn, stop) if _key_of(e) == key]
                 said = read_segment(env, segment.path).infos.get(key)
             events += [event for event in found if event.lsn >= first_lsn]
             info = info or said
     return events, info
-
-
-def read_lsn(env: Env, folder: str, lsn: int) -> Event | None:
-    """Return the event at one lsn of a writer, or None if no segment here holds it."""
-    segments = list_segments(env, folder)
-    for place, segment in enumerate(segments):
-        stop = segments[place + 1].first_lsn if place + 1 < len(segments) else lsn + 1
-        if not segment.first_lsn <= lsn < max(stop, (segment.last_lsn or -1) + 1):
-            continue
-        if segment.last_lsn is None:
-            return next(iter(e for e in _segment_events(env, segment, lsn, lsn + 1) if e.lsn == lsn), None)
-        if lsn <= segment.last_lsn:
-            seal, _ = load_seal(env, segment)
-            fd = env.open(segment.path)
-            try:
-                return _event_in(env, fd, segment, seal, lsn - segment.first_lsn, {})
-            finally:
-                env.close(fd)
-    return None
 
 
 def _key_of(event: Event) -> bytes:
@@ -228,21 +221,21 @@ def _read_sealed(env: Env, segment: SegmentFile, key: bytes) -> tuple[list[Event
     infos: dict[int, TrajectoryInfo] = {}
     fd = env.open(segment.path)
     try:
-        events = [_event_in(env, fd, segment, seal, index, infos) for index in wanted]
+        events = [event_in(env, fd, segment, seal, index, infos) for index in wanted]
     finally:
         env.close(fd)
     return events, infos[seal.ordinals[wanted[0]]]
 
 
-def _event_in(
+def event_in(
     env: Env, fd: int, segment: SegmentFile, seal: Seal, index: int, infos: dict[int, TrajectoryInfo]
 ) -> Event:
     """Read one event of a sealed segment by its index, both CRCs checked."""
     ordinal = seal.ordinals[index]
     if ordinal not in infos:
-        header, payload = _frame_in(env, fd, segment, seal.info_offsets[ordinal])
+        header, payload = frame_in(env, fd, segment, seal.info_offsets[ordinal])
         infos[ordinal] = decode_info(payload, seal.key(ordinal), segment.path)
-    header, payload = _frame_in(env, fd, segment, seal.offsets[index])
+    header, payload = frame_in(env, fd, segment, seal.offsets[index])
     if header.lsn != segment.first_lsn + index or header.trajectory_key != seal.key(ordinal):
         raise SegmentCorrupt(
             f"{segment.path}: frame at byte {seal.offsets[index]} is not the one that the index names",
@@ -251,7 +244,8 @@ def _event_in(
     return to_event(header, payload, infos[ordinal], segment.header.writer)
 
 
-def _frame_in(env: Env, fd: int, segment: SegmentFile, offset: int) -> tuple[FrameHeader, bytes]:
+def frame_in(env: Env, fd: int, segment: SegmentFile, offset: int) -> tuple[FrameHeader, bytes]:
+    """Read the frame at a place that an index names. Raises `SegmentCorrupt` if it is not valid."""
     # One read serves nearly every frame; only a long one needs a second.
     data = env.pread(fd, min(4096, segment.size_bytes - offset), offset)
     if len(data) >= FRAME_HEADER_SIZE:

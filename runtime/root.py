@@ -14,7 +14,7 @@ from trajlake.schemas.ids import check_tenant
 from .barrier_check import file_system_warnings
 from .blob_store import BlobStore
 from .durable_folders import DurableFolders
-from .env import REAL_ENV, Env, create_atomically, make_folder, read_file, write_atomically
+from .env import REAL_ENV, Env, create_atomically, exists, make_folder, read_file, write_atomically
 from .journal_errors import JournalError, RootError, WriterLocked
 from .recovery import recover_writer
 from .segment_format import FORMAT_MAJOR
@@ -24,6 +24,8 @@ from .writer_options import WriterOptions
 
 ROOT_FILE: Final = "root.json"
 LOCK_FILE: Final = "LOCK"
+CLOSED_FILE: Final = "CLOSED"
+"""In the folder of a writer that nobody may go on with: the one it was copied from may have used the lsns behind."""
 SEGMENT_AGE_MAX_S: Final = 60.0
 """Age at which a segment is sealed where `root.json` names a landing, so that the lake never lags far behind."""
 
@@ -129,7 +131,7 @@ class Root:
     # -- writers -----------------------------------------------------------------------------------------------
 
     def writers(self) -> list[str]:
-        """Return the ids of all writers that have a folder here, sorted."""
+        """Return the ids of all writers that have a folder here, sorted. A hidden one is on its way out (`gc`)."""
         try:
             return [name for name in self.env.listdir(f"{self.path}/writers") if not name.startswith(".")]
         except FileNotFoundError:
@@ -159,7 +161,7 @@ class Root:
         try:
             for writer_id in self.writers():
                 try:
-                    return self.claim(writer_id, options)
+                    return self.claim(writer_id, options, create=False)
                 except WriterLocked:
                     continue
                 except JournalError as error:
@@ -168,20 +170,21 @@ class Root:
         except OSError as error:
             raise RootError(f"{self.path}: cannot write here: {error}; check space and permissions") from error
 
-    def claim(self, writer_id: str, options: WriterOptions) -> Writer:
-        """Claim one writer by its id.
+    def claim(self, writer_id: str, options: WriterOptions, *, create: bool = True) -> Writer:
+        """Claim one writer by its id; with `create` it is made if it has no folder.
 
-        Raises `WriterLocked` while a live process holds it, `SegmentCorrupt` if it is damaged, or OSError.
+        Raises `WriterLocked` while a live process holds it, or if it was closed for good or removed; `SegmentCorrupt`
+        if it is damaged, or OSError.
         """
         folder = self.writer_folder(writer_id)
-        # Who made root or writer may have been killed before their names were durable.
-        DurableFolders(self.env, self.path).ensure(folder)
-        with contextlib.suppress(PermissionError):
-            self.env.fsync_dir(self.path.rpartition("/")[0] or "/")
-        lock = self.env.open(f"{folder}/{LOCK_FILE}", write=True, create=True)
+        if create:
+            DurableFolders(self.env, self.path).ensure(folder)
+        lock = self._lock_of(folder)
         try:
-            if not self.env.flock(lock, exclusive=True):
-                raise WriterLocked(f"{folder}: a live process holds this writer; claim another")
+            # Who made root or writer may have been killed before their names were durable.
+            DurableFolders(self.env, self.path).ensure(folder)
+            with contextlib.suppress(PermissionError):
+                self.env.fsync_dir(self.path.rpartition("/")[0] or "/")
             found = recover_writer(self.env, folder, bytes.fromhex(writer_id))
             writer = Writer(
                 self.env, folder, writer_id, next_number=found.next_number, next_lsn=found.next_lsn,
@@ -192,6 +195,26 @@ class Root:
             raise
         writer.recovery_reports = found.reports
         return writer
+
+    def _lock_of(self, folder: str) -> int:
+        """Return the locked LOCK of a writer that may be gone on with; raise `WriterLocked`."""
+        path = f"{folder}/{LOCK_FILE}"
+        try:
+            lock = self.env.open(path, write=True, create=True)
+        except FileNotFoundError:
+            raise WriterLocked(f"{folder}: was removed meanwhile; claim another") from None
+        try:
+            if not self.env.flock(lock, exclusive=True):
+                raise WriterLocked(f"{folder}: a live process holds this writer; claim another")
+            # `gc` renames a folder away while it holds the lock, and a writer's id is never used again.
+            if not exists(self.env, path):
+                raise WriterLocked(f"{folder}: was removed meanwhile; claim another")
+            if exists(self.env, f"{folder}/{CLOSED_FILE}"):
+                raise WriterLocked(f"{folder}: closed for good ({CLOSED_FILE} stands in it); claim another")
+        except BaseException:
+            self.env.close(lock)
+            raise
+        return lock
 
     def _new_writer(self) -> str:
         return self.env.random_bytes(16).hex()

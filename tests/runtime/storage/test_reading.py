@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.bare_writer import FOLDER, BareWriter, group, plain
@@ -16,12 +17,12 @@ from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import REAL_ENV, read_file
 from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE
 from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.runtime.point_read import read_lsn, read_sequence_number
 from trajlake.runtime.reader import (
     durable_prefix,
     iter_events,
     list_segments,
     load_seal,
-    read_lsn,
     read_segment,
     read_trajectory,
     trajectory_keys,
@@ -57,6 +58,39 @@ def test_every_lsn_is_found_in_sealed_and_open_segments() -> None:
         assert plain([found]) == plain([event])
     assert read_lsn(env, FOLDER, len(events)) is None
     assert read_lsn(env, FOLDER, -1) is None
+
+
+def test_every_sequence_number_is_found_and_only_headers_of_its_trajectory_are_read() -> None:
+    env, events, _ = journal(1200)
+    sealed = [segment for segment in list_segments(env, FOLDER) if segment.is_sealed]
+    reads: list[int] = []
+    pread = env.pread
+    env.pread = lambda fd, size, offset: (reads.append(size), pread(fd, size, offset))[1]  # type: ignore[method-assign]
+    for event in events[:: len(events) // 50]:
+        (found,) = read_sequence_number(env, [FOLDER], event.tenant, event.trajectory_id, event.sequence_number)
+        assert plain([found]) == plain([event])
+    assert read_sequence_number(env, [FOLDER], "default", events[0].trajectory_id, 10**6) == []
+    assert read_sequence_number(env, [FOLDER], "default", "nobody", 0) == []
+    reads.clear()
+    first = events[0]
+    assert read_sequence_number(env, [FOLDER], "default", first.trajectory_id, 0)
+    whole = sum(segment.size_bytes for segment in sealed) + list_segments(env, FOLDER)[-1].size_bytes
+    assert sum(reads) < whole / 2
+
+
+def test_a_number_written_under_two_tokens_is_found_twice_lowest_token_first() -> None:
+    env = FaultyEnv(4)
+    writer = BareWriter(env)
+    numbers = [0, 1, 2, 3, 2, 3, 4]
+    for place, number in enumerate(numbers):
+        event = event_of("t", number)
+        mark = bytes([place]) * 32
+        writer.write(msgspec.structs.replace(event, fencing_token=1 + (place > 3), hash=mark))
+    writer.close()
+    for number in range(5):
+        tokens = [1 + (place > 3) for place, one in enumerate(numbers) if one == number]
+        found = read_sequence_number(env, [FOLDER], "default", "t", number)
+        assert [event.fencing_token for event in found] == tokens
 
 
 def test_reading_from_an_lsn_skips_what_is_before_it() -> None:
