@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -17,28 +18,72 @@ def status(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's; default: all.")] = None,
     open_only: Annotated[bool, typer.Option("--open", help="Leave out those that have ended.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds.")] = False,
+    warm: Annotated[str | None, typer.Option("--warm", help="Ask this warm tier for the whole fleet.")] = None,
     as_json: JSON = False,
 ) -> None:
     """Show every trajectory of a root: owner, lease, age, stages, doubts, approvals, obligations, how it ended."""
-    from trajlake.runtime.root_view import status_row
-
-    view = open_view(journal)
+    rows_now = _fleet(warm, tenant, open_only) if warm else _root(journal, tenant, open_only)
     while True:
-        now_us = view.root.env.now_us()
-        rows = [status_row(one, now_us) for one in view.trajectories() if tenant in (None, one.tenant)]
-        rows = [row for row in rows if not (open_only and row.status in ENDED)]
+        headings, rows, lines = rows_now()
         if watch and sys.stdout.isatty():
             print("\x1b[2J\x1b[H", end="")
         if as_json:
-            print_json([msgspec.to_builtins(row) for row in rows])
+            print_json(rows)
         else:
-            table(HEADINGS, [cells(row) for row in rows], empty="no trajectories here")
+            table(headings, lines, empty="no trajectories here")
         if not watch:
             return
         sys.stdout.flush()
         time.sleep(2.0)
 
 
+Page = tuple[tuple[str, ...], list[Any], list[list[str]]]
+"""Headings, the rows as data, the rows as texts."""
+
+
+def _root(journal: str | None, tenant: str | None, open_only: bool) -> Callable[[], Page]:
+    from trajlake.runtime.root_view import status_row
+
+    view = open_view(journal)
+
+    def look() -> Page:
+        now_us = view.root.env.now_us()
+        found = [status_row(one, now_us) for one in view.trajectories() if tenant in (None, one.tenant)]
+        found = [row for row in found if not (open_only and row.status in ENDED)]
+        return HEADINGS, [msgspec.to_builtins(row) for row in found], [cells(row) for row in found]
+
+    return look
+
+
+def _fleet(url: str, tenant: str | None, open_only: bool) -> Callable[[], Page]:
+    from trajlake.runtime.stores import fleet
+
+    opened = fleet(url)
+
+    def look() -> Page:
+        found = opened.rows(tenant, open_only=open_only)
+        return FLEET_HEADINGS, found, [fleet_cells(row) for row in found]
+
+    return look
+
+
+def fleet_cells(row: dict[str, Any]) -> list[str]:
+    """Return the texts of one line of a fleet."""
+    waits = [f"{row[name]} {name.replace('_', ' ')}" for name in FLEET_COUNTS if row[name]]
+    return [
+        row["trajectory_id"] if row["tenant"] == "default" else f"{row['tenant']}/{row['trajectory_id']}",
+        row["status"],
+        row["owner"],
+        f"{row['lease_s']:.0f} s" if row["lease_s"] else "",
+        "" if row["age_s"] is None else span(max(0.0, row["age_s"])),
+        str(row["turn"]) if row["turn"] >= 0 else "",
+        str(row["events"]),
+        ", ".join(waits),
+    ]
+
+
+FLEET_HEADINGS = ("trajectory", "status", "owner", "lease", "age", "turn", "events", "waits for")
+FLEET_COUNTS = ("doubts", "approvals", "mail", "held_back", "superseded", "conflicts")
 ENDED = frozenset({"completed", "failed", "cancelled", "interrupted"})
 HEADINGS = ("trajectory", "status", "owner", "lease", "age", "turn", "events", "stages", "waits for", "next")
 

@@ -8,7 +8,7 @@ the protocol that `kind` names: "lease", "mail", "arbiter" or "replica".
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from .file_arbiter import FileArbiter
@@ -20,6 +20,15 @@ from .lease import LeaseStore, Tenure
 from .mail import MailStore
 from .replica import Replica
 from .root import Root
+
+
+class Fleet(Protocol):
+    """Many roots' trajectories, as the warm tier knows them."""
+
+    def rows(self, tenant: str | None = None, *, open_only: bool = False, limit: int = 1000) -> list[dict[str, Any]]:
+        """Return one row per trajectory, that which moved last first: the columns of the view `status`."""
+        ...
+
 
 STORES_GROUP: Final = "trajlake.stores"
 
@@ -62,6 +71,12 @@ def replica(root: Root) -> Replica | None:
     """Return the root's replica, None if it has none. Raises `RootError` for a URL nobody here can open."""
     url = root.facts.stores.get("replica")
     found: Replica | None = None if url is None else _open("replica", url)
+    return found
+
+
+def fleet(url: str) -> Fleet:
+    """Return the warm tier at `url` as something to ask for status. Raises `RootError` if nobody here opens it."""
+    found: Fleet = _open("fleet", url)
     return found
 
 

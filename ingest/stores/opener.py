@@ -12,10 +12,11 @@ from trajlake.runtime.store_urls import without_secrets
 
 
 def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lambda _: False) -> Any:
-    """Return the store of `kind` (lease, mail, arbiter, replica or warm) in a PostgreSQL. Nothing is asked yet.
+    """Return the store of `kind` (lease, mail, arbiter, replica, warm or fleet) in a PostgreSQL. Nothing is asked yet.
 
     Password and certificates come from where libpq looks: PGPASSWORD, PGPASSFILE, ~/.pgpass, PGSSLROOTCERT, ...
     """
+    from .postgres_fleet import PostgresFleet
     from .postgres_lease import PostgresLeaseStore
     from .postgres_mail import PostgresArbiter, PostgresMailStore
     from .postgres_replica import PostgresReplica
@@ -33,6 +34,8 @@ def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = la
             return PostgresReplica(database)
         case "warm":
             return PostgresWarmTier(database)
+        case "fleet":
+            return PostgresFleet(database)
     raise RootError(f"{without_secrets(url)}: PostgreSQL keeps no {kind} store")
 
 
