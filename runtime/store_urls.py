@@ -25,7 +25,8 @@ def without_secrets(url: str) -> str:
     user_part, at, place = parts.netloc.rpartition("@")
     options = [(name, value) for name, value in parse_qsl(parts.query) if name.lower() not in SECRET_OPTIONS]
     netloc = f"{user_part.partition(':')[0]}{at}{place}"
-    return urlunsplit((parts.scheme, netloc, parts.path, urlencode(options), parts.fragment))
+    rest = urlunsplit(("", "", parts.path, urlencode(options), parts.fragment))
+    return f"{parts.scheme}://{netloc}{rest}"
 
 
 def check_no_secret(name: str, url: str) -> None:
