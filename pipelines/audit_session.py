@@ -142,18 +142,19 @@ class Session:
             table = TABLES[name]
             if table.ledger:
                 paths = lake.ledger_files(name)
-                self._view(table, paths, ())
+                self.make_view(table, paths, ())
                 self.files.append(FilesRead(name, len(paths), len(paths)))
                 continue
             files = lake.files(at, name)
             kept = [file for file in files if may_be_in_scope(file, self.scope)]
             self.files.append(FilesRead(name, len(kept), len(files)))
-            self._view(table, [file.path for file in kept], _partitions(table, at))
+            self.make_view(table, [file.path for file in kept], _partitions(table, at))
             if name == "events":
                 events = kept
         return events
 
-    def _view(self, table: Table, paths: list[str], partitions: tuple[str, ...]) -> None:
+    def make_view(self, table: Table, paths: list[str], partitions: tuple[str, ...]) -> None:
+        """Make a table of the lake known under its name, over these files."""
         name = identifier(table.name)
         if not paths:
             columns = ", ".join(f"{identifier(c.name)} {DUCKDB_TYPES[c.type]}" for c in table.columns)

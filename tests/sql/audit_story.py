@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.canonicalize import CANONICAL, REASONS, canonicalize
 from trajlake.pipelines.derive import derive
-from trajlake.schemas.chain import commitment, event_hash, genesis
+from trajlake.schemas.chain import commitment, event_hash, genesis, hash_of
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import (
     ApprovalRequested,
@@ -72,13 +73,27 @@ class Story:
     """One trajectory, written event by event. `at` is in minutes; `token` stays what it was set to."""
 
     def __init__(
-        self, trajectory_id: str, *, tenant: str = "acme", origin: str = "live", model: str = "m1", **start: Any
+        self,
+        trajectory_id: str,
+        *,
+        tenant: str = "acme",
+        origin: str = "live",
+        model: str = "m1",
+        at: float = 5.0,
+        **start: Any,
     ) -> None:
         self.tenant, self.trajectory_id, self.model = tenant, trajectory_id, model
         self.started_on = START.date()
         self.events: list[Event] = []
         self.astray: list[Event] = []
-        self.token, self.turn, self.at, self.schema_version = 1, 0, 5.0, 1
+        self.token, self.turn, self.at, self.schema_version = 1, 0, at, 1
+        self.strip: list[tuple[int, str]] = []
+        self.edits: list[tuple[int, Row]] = []
+        self.edits_aside: list[tuple[int, Row]] = []
+        self.drops: set[int] = set()
+        self.copies: set[int] = set()
+        self.stated: Row | None = {}
+        self.ledger: list[tuple[str, Row]] = []
         self._items = 0
         self._shown: list[int] = []
         self._context: int | None = None
@@ -124,11 +139,32 @@ class Story:
         self.events.append(self.event(payload, self.next, self.token, prev, self.at))
         return self.next - 1
 
-    def stray(self, payload: Payload, *, token: int, after: int) -> int:
-        """Write what a worker that lost its lease writes: after event `after`, under its old token."""
-        event = self.event(payload, after + 1, token, self.events[after].hash, self.at)
-        self.astray.append(event)
-        return after + 1
+    def stray(self, payload: Payload, *, token: int, after: int, ahead: int = 0) -> int:
+        """Write what a worker that lost its lease writes: after event `after` (or `ahead` further), under its token."""
+        number = after + 1 + ahead
+        self.astray.append(self.event(payload, number, token, self.events[after].hash, self.at))
+        return number
+
+    def unshow(self, number: int) -> None:
+        """Take an event out of the next context."""
+        self._shown.remove(number)
+
+    def finished(self) -> list[Event]:
+        """Return the events with stripped fields gone and the chain made anew behind the first of them."""
+        if not self.strip:
+            return self.events
+        prev, chained = genesis(self.tenant, self.trajectory_id), []
+        for event in self.events:
+            body = msgspec.json.decode(event.payload or b"")
+            for number, field in self.strip:
+                if number == event.sequence_number:
+                    body.pop(field, None)
+            text = msgspec.json.encode(body)
+            bound = commitment(event.salt or b"", text)
+            event = msgspec.structs.replace(event, payload=text, commitment=bound, hash=hash_of(event, prev, bound))
+            chained.append(event)
+            prev = event.hash
+        return chained
 
     # -- short forms -----------------------------------------------------------------------------------------
 
@@ -138,11 +174,11 @@ class Story:
             Authorized(action_id=action, tool="pay", decision=decision, arguments_hash=digest(arguments), **more)  # type: ignore[arg-type]
         )
 
-    def intend(self, action: str, arguments: str = "a", *, at: float | None = None, **more: Any) -> int:
+    def intend(self, action: str, label: str = "a", *, at: float | None = None, **more: Any) -> int:
         more.setdefault("key", digest(f"{self.trajectory_id} {action}"))
         more.setdefault("tool", "pay")
         more.setdefault("effect", "external")
-        return self.add(ToolIntent(action_id=action, arguments_hash=digest(arguments), **more), at=at)
+        return self.add(ToolIntent(action_id=action, arguments_hash=digest(label), **more), at=at)
 
     def result(self, action: str, status: str = "ok", **more: Any) -> int:
         return self.add(ToolResult(action_id=action, status=status, **more))  # type: ignore[arg-type]
@@ -231,7 +267,7 @@ def frame_rows(events: Iterable[Event], started_on: dt.date, model: str) -> list
 
 def tables_of(stories: Sequence[Story]) -> dict[str, list[Row]]:
     """Return every snapshot table as a lake holds it after it took these stories in."""
-    rows = [row for s in stories for row in frame_rows([*s.events, *s.astray], s.started_on, s.model)]
+    rows = [row for s in stories for row in frame_rows([*s.finished(), *s.astray], s.started_on, s.model)]
     columns = polars_schema(EVENTS)
     frame = pl.DataFrame(rows, schema=columns).with_columns(pl.lit(2, pl.UInt8).alias("origin"))
     judged = canonicalize(frame)
