@@ -28,7 +28,6 @@ from trajlake.schemas.events import (
 )
 from trajlake.schemas.values import from_tree, plain_text
 
-from ..models.protocol import result_item
 from .actions import Action
 from .texts import failed, result_text
 
@@ -165,6 +164,8 @@ def result_wire(body: ToolResult | ToolSettled, call: ProposedCall, inline: Inli
     """Return a settled call's result as a context item, in the shape of the reply that asked for it."""
     if isinstance(body, ToolResult) and body.wire is not None:
         return inline(body.wire)
+    from ..models.protocol import result_item  # with the models comes HTTP: not before one is used
+
     whole = msgspec.structs.replace(body, output=inline(body.output))
     return result_item(wire_format, call, result_text(whole), failed=failed(body))
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,8 +17,6 @@ from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import ContextBuilt, ContextHead, MessageAdded, ModelReplied, ProposedCall, Usage
 from trajlake.schemas.limits import INLINE_MAX
 
-from ..models import protocol
-from ..models.calls import read_response
 from ..tools import Retry, Tool
 from .arguments import text_of_call
 from .context import Item
@@ -27,6 +25,9 @@ from .inputs import at_once
 from .mailroom import boundary
 from .requests import Done, Sleep, Steps
 from .session import Session
+
+if TYPE_CHECKING:
+    from ..models import protocol
 
 MODEL_RETRY = Retry(3, 0.5)
 
@@ -154,6 +155,8 @@ def _same(payload: MessageAdded) -> MessageAdded:
 
 def _call(s: Session, ask: Ask, built: Event, attempts: int) -> Steps:
     """Attempt until a reply is kept or the retries are used up."""
+    from ..models import protocol  # with the models comes HTTP: not before one is used
+
     specs = [
         protocol.ToolSpec(name=tool.name, description=tool.description, schema=tool.parameters) for tool in ask.tools
     ]
@@ -192,6 +195,9 @@ def _attempt(
     ask: Ask, built: Event, done: Done, attempt: int, elapsed_ms: float, system_no: int, *, last: bool
 ) -> tuple[ModelReplied, Exception | None]:
     """Return the event of one attempt, and what went wrong in it."""
+    from ..models import protocol
+    from ..models.calls import read_response
+
     common: dict[str, Any] = {
         "format": ask.model.format, "attempt": attempt, "context": built.sequence_number,
         "duration_ms": elapsed_ms, "system_no": system_no,
@@ -242,6 +248,8 @@ def _cost(model: Any, response: protocol.Response) -> dict[str, str]:
 
 def reply_of(s: Session, event: Event, model: Any) -> Reply:
     """Return the `Reply` that a kept `ModelReplied` stands for."""
+    from ..models.calls import read_response
+
     body: ModelReplied = event.body
     raw = s.value(body.raw)
     response = read_response(model if getattr(model, "format", None) == body.format else body.format, raw.encode())
