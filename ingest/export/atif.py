@@ -63,7 +63,8 @@ def _as_it_was(conversation: Conversation, children: Children, losses: Losses) -
         if kept.kind == "step" and place is not None:
             steps[int(place[1])] = json.loads(conversation.value(kept.raw))
     for number, mine in results.items():
-        steps.setdefault(number, {})["observation"] = {"results": [mine[index] for index in sorted(mine)]}
+        told = {"results": [mine[index] for index in sorted(mine)]}
+        steps.setdefault(number, {}).setdefault("observation", told)
     made: dict[str, Any] = json.loads(conversation.value(outer.raw))
     made["steps"] = [steps[number] for number in sorted(steps)]
     inner = [document(child, losses, children) for child in children(conversation.trajectory_id)]
@@ -88,7 +89,8 @@ def _made(conversation: Conversation, losses: Losses) -> dict[str, Any]:
     for turn in conversation.turns:
         step = _step_of(turn, losses, by_action)
         if step is not None:
-            steps.append({"step_id": len(steps) + 1, **step})
+            step["step_id"] = len(steps) + 1
+            steps.append(step)
     if not steps:
         losses.add("trajectories without a step (ATIF wants one: an empty system message is written)")
         steps.append({"step_id": 1, "source": "system", "message": ""})

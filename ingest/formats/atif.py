@@ -143,7 +143,7 @@ class _Document:
     def _reply(
         self, trajectory: Trajectory, parts: dict[str, msgspec.Raw], step: dict[str, Any], at: int | None, place: str
     ) -> None:
-        text = object_text(parts, without=("observation",))
+        text = object_text(parts, without=("observation",) if _has_results(step) else ())
         wire, keep_wire = wire_of(msgspec.Raw(text.encode("utf-8", "surrogateescape")))
         metrics = step.get("metrics")
         metrics = metrics if isinstance(metrics, dict) else {}
@@ -177,7 +177,7 @@ class _Document:
                 trajectory.message("observation", result, at=at, place=where)
                 continue
             output = text_or_value(content)
-            plain = set(result) <= {"source_call_id", "content"} and isinstance(content, (str, type(None)))
+            plain = set(result) == {"source_call_id", "content"} and isinstance(content, str) and isinstance(named, str)
             trajectory.result(label(named), output, result, at=at, place=where, keep_wire=not plain)
 
 
@@ -206,7 +206,14 @@ def _usage(metrics: dict[str, Any]) -> Usage | None:
 
 
 def _without_observation(step: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in step.items() if key != "observation"}
+    return {key: value for key, value in step.items() if key != "observation"} if _has_results(step) else step
+
+
+def _has_results(step: dict[str, Any]) -> bool:
+    """Return whether a step's observation is results and nothing else; any other stays in the step, word for word."""
+    observation = step.get("observation")
+    results = observation.get("results") if isinstance(observation, dict) and set(observation) == {"results"} else None
+    return isinstance(results, list) and bool(results) and all(isinstance(result, dict) for result in results)
 
 
 def _value(parts: dict[str, msgspec.Raw], key: str) -> Any:
