@@ -19,7 +19,7 @@ from trajlake.schemas.limits import INLINE_MAX
 
 from ..tools import Retry, Tool
 from .arguments import text_of_call
-from .context import Item
+from .context import Item, at_pointer
 from .errors import BudgetExhausted, Diverged, ModelFailed
 from .inputs import at_once
 from .mailroom import boundary
@@ -224,9 +224,11 @@ def _attempt(
 def _kept(response: protocol.Response, raw: str, common: dict[str, Any], cost: dict[str, str]) -> ModelReplied:
     tree = values.to_tree(raw)
     in_place = response.arguments_in_place and isinstance(tree, str) and len(raw.encode()) <= INLINE_MAX
-    calls = tuple(_recorded_call(call, in_place) for call in response.calls)
+    calls = tuple(_recorded_call(call, raw, in_place) for call in response.calls)
     item = values.to_tree(dict(response.item))
     pointer = response.item_pointer if isinstance(tree, str) else None
+    if pointer is not None and not _stands_at(raw, pointer, response.item):
+        pointer = None
     return ModelReplied(
         raw=tree, item_hash=item_hash(item), wire=None if pointer is not None else item, wire_pointer=pointer or "",
         stop_reason=response.stop_reason, calls=calls, usage=response.usage, served_model=response.served_model,
@@ -234,8 +236,16 @@ def _kept(response: protocol.Response, raw: str, common: dict[str, Any], cost: d
     )  # fmt: skip
 
 
-def _recorded_call(call: ProposedCall, in_place: bool) -> ProposedCall:
-    if in_place:
+def _stands_at(raw: str, pointer: str, value: Any) -> bool:
+    """Whether a reader's pointer is right: what it misses could never be read out of the record again."""
+    try:
+        return bool(at_pointer(msgspec.json.decode(raw), pointer) == value)
+    except (LookupError, ValueError, TypeError, msgspec.DecodeError):
+        return False
+
+
+def _recorded_call(call: ProposedCall, raw: str, in_place: bool) -> ProposedCall:
+    if in_place and _stands_at(raw, call.pointer, call.arguments):
         return msgspec.structs.replace(call, arguments=None)
     arguments = values.to_tree(call.arguments) if isinstance(call.arguments, str) else call.arguments
     return msgspec.structs.replace(call, arguments=arguments)

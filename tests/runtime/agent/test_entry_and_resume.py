@@ -260,6 +260,57 @@ def test_each_attempt_at_a_model_is_an_event_and_retries_stop_where_they_should(
     ]  # fmt: skip
 
 
+class Misleading:
+    """A model whose reader points to the wrong places; its replies must be recorded so that they can be read again."""
+
+    name, version, format = "odd", "1", "odd/1"
+
+    def request(self, context: Any, tools: Any) -> bytes:
+        return str(len(context.items)).encode()
+
+    def send(self, request: bytes, on_delta: Any = None) -> bytes:
+        return b'{"says": "go", "n": 7}' if request == b"1" else b'{"says": "stop", "n": 7}'
+
+    def read(self, body: bytes) -> Any:
+        from trajlake.runtime.models import Response
+        from trajlake.schemas.events import ProposedCall
+
+        says = msgspec.json.decode(body)["says"]
+        calls = (ProposedCall(tool="look", provider_id="1", pointer="/nowhere", arguments='{"n": 7}'),)
+        return Response(
+            text=says, calls=calls if says == "go" else (), item={"role": "assistant", "content": says},
+            item_pointer="/says", usage=None, stop_reason=None, served_model="odd", response_id="",
+        )  # fmt: skip
+
+
+def test_a_reader_that_points_to_the_wrong_place_loses_nothing(bench: Bench) -> None:
+    def opened() -> Any:
+        journal = bench.fresh()
+
+        @journal.tool(effect="read")
+        def look(n: int) -> int:
+            return n
+
+        return journal
+
+    def agent(t: Any) -> None:
+        t.context.user("x")
+        for turn in t.turns():
+            reply = turn.model()
+            given = [one.output for one in turn.tools(reply.calls)]
+            if fails:
+                raise ZeroDivisionError
+            if not reply.calls:
+                t.finish(t.vars["given"])
+            t.vars["given"] = given
+
+    fails = True
+    with pytest.raises(ZeroDivisionError):
+        opened().run(agent, "t", task=1, model=Misleading())
+    fails = False
+    assert opened().run(agent, "t", model=Misleading()).result == [7]
+
+
 def test_a_compacted_context_is_what_the_model_is_shown_next(bench: Bench) -> None:
     shown: list[int] = []
 
