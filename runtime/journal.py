@@ -7,6 +7,7 @@ claims a writer directory and recovers it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -109,6 +110,8 @@ class Journal:
         """
         if _in_loop():
             raise Misuse("journal.run would block the running event loop; use 'await journal.arun(...)'")
+        if _is_async(agent):
+            raise Misuse("journal.run takes a plain agent; this one is 'async def': use 'await journal.arun(...)'")
         session, order, more = self._start(agent, id, task, options)
         perform = driver_sync.performer(self._env)
         spawn = partial(self._spawn, session, self.run)
@@ -116,6 +119,8 @@ class Journal:
 
     async def arun(self, agent: Callable[..., Any], id: str, *, task: Any = None, **options: Any) -> Outcome:  # noqa: A002
         """The same for `async def` agents; the loop never blocks."""
+        if not _is_async(agent):
+            raise Misuse("journal.arun takes an 'async def' agent; a plain one runs with journal.run, in a thread")
         session, order, more = await asyncio.to_thread(self._start, agent, id, task, options)
         spawn = partial(self._spawn, session, self.arun)
         return await driver_async.run(
@@ -267,6 +272,10 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_async(agent: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(getattr(agent, "__call__", None))  # noqa: B004
 
 
 def _in_loop() -> bool:

@@ -156,3 +156,12 @@ def test_a_cancelled_task_leaves_its_trajectory_open_and_its_effect_in_doubt(ben
     async def pay() -> None: ...  # noqa: F811 - the same tool in another process
 
     assert asyncio.run(journal.arun(paying, "t")).waiting_for[0].kind == "doubt"
+
+
+def test_an_agent_of_the_other_kind_is_refused_before_anything_is_written(bench: Bench) -> None:
+    journal = bench.fresh()
+    with pytest.raises(Misuse, match="arun"):
+        journal.run(agent, "t", task="go")
+    with pytest.raises(Misuse, match="plain"):
+        asyncio.run(journal.arun(lambda t: 1, "t", task="go"))
+    assert bench.events() == []
