@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -82,11 +83,7 @@ class RowStream:
         return self.rank * self.workers + self.worker, self.world * self.workers
 
     def _groups(self) -> list[_Group]:
-        found = []
-        for path in self.files:
-            metadata = pq.read_metadata(path)
-            found += [_Group(path, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
-        return found
+        return list(_groups_of(self.files))
 
     def _by_rows(self) -> bool:
         """Whether shards share row groups, each taking every n-th row: where there are too few groups to share out."""
@@ -122,6 +119,15 @@ class RowStream:
         # Every shard draws the same order of groups; a window's own draw differs with its number alone.
         shard = 0 if number == 0 or self._by_rows() else self._shard()[0] + 1
         return np.random.default_rng([self.seed or 0, self.epoch, number, shard])
+
+
+@lru_cache(maxsize=64)
+def _groups_of(files: tuple[str, ...]) -> tuple[_Group, ...]:
+    found = []
+    for path in files:
+        metadata = pq.read_metadata(path)
+        found += [_Group(path, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
+    return tuple(found)
 
 
 def open_set(folder: str, split: str = "train", table: str = "rows", **options: Any) -> RowStream:
