@@ -61,7 +61,8 @@ def members_of(told: Any) -> dict[str, msgspec.Raw]:
 
 
 def _text(told: Any) -> msgspec.Raw:
-    return msgspec.Raw(as_text(told).encode("utf-8", "surrogatepass"))
+    # A lone surrogate in JSON text stands inside a string, where its escape means the same.
+    return msgspec.Raw(as_text(told).encode("utf-8", "backslashreplace"))
 
 
 def raw_of(value: Any) -> msgspec.Raw:

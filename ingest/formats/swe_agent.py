@@ -302,7 +302,7 @@ def _model(outer: dict[str, msgspec.Raw]) -> str:
     config = value_of(outer["replay_config"])
     if isinstance(config, str):
         try:
-            config = value_of(msgspec.Raw(config.encode("utf-8", "surrogatepass")))
+            config = value_of(msgspec.Raw(config.encode("utf-8", "backslashreplace")))
         except NotJson:
             return ""
     for key in ("agent", "model", "name"):
