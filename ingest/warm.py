@@ -6,10 +6,10 @@ nothing and doubles nothing. Frames go in lsn order, journal by journal. The age
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol
 
 import msgspec
@@ -67,6 +67,8 @@ class WarmShipper:
         self.tier = tier
         self._tails: dict[str, JournalTail] = {}
         self._trouble: dict[str, str] = {}
+        self._pool = ThreadPoolExecutor(1, "trajlake-warm-read")
+        self._ahead: dict[str, Future[list[Frame]]] = {}  # a writer's next batch, read while one is inserted
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> WarmReport:
         """Ship everything that is durable now. Raises OSError where the tier does not take it."""
@@ -103,9 +105,8 @@ class WarmShipper:
 
     def close(self) -> None:
         """Close what is open in the root."""
-        for tail in self._tails.values():
-            tail.close()
-        self._tails.clear()
+        for writer in list(self._tails):
+            self._forget(writer)
 
     def _ship_some(self, writer: str, report: WarmReport) -> bool:
         """Ship one batch of a writer; False if it has nothing more that is durable."""
@@ -113,26 +114,38 @@ class WarmShipper:
         if tail is None:
             tail = JournalTail(self.root.env, self.root.writer_folder(writer), self.tier.cursor(writer))
             self._tails[writer] = tail
-        from_lsn = tail.next_lsn
         try:
-            frames = tail.read(BATCH_EVENTS_MAX, BATCH_SIZE_MAX_BYTES)
+            frames = self._batch(writer, tail)
         except SegmentCorrupt as error:
             self._trouble[writer] = str(error)
             return False
         except FileNotFoundError:  # a segment without an event went when its writer closed
-            tail.go_to(from_lsn)
+            self._forget(writer)
             return False
         self._trouble.pop(writer, None)
         if not frames:
             return False
+        if len(frames) == BATCH_EVENTS_MAX:
+            # There is more: it is read and checked while the database takes this.
+            self._ahead[writer] = self._pool.submit(tail.read, BATCH_EVENTS_MAX, BATCH_SIZE_MAX_BYTES)
         try:
-            report.duplicates += self.tier.insert(writer, frames, from_lsn=from_lsn)
-        except CursorMoved as moved:
-            tail.go_to(moved.next_lsn)
+            report.duplicates += self.tier.insert(writer, frames, from_lsn=frames[0].header.lsn)
+        except CursorMoved:
+            self._forget(writer)
             return True
         except BaseException:
-            with contextlib.suppress(OSError):
-                tail.go_to(from_lsn)
+            self._forget(writer)
             raise
         report.events += len(frames)
         return True
+
+    def _batch(self, writer: str, tail: JournalTail) -> list[Frame]:
+        ahead = self._ahead.pop(writer, None)
+        return tail.read(BATCH_EVENTS_MAX, BATCH_SIZE_MAX_BYTES) if ahead is None else ahead.result()
+
+    def _forget(self, writer: str) -> None:
+        """Begin again at the cursor, next time."""
+        ahead = self._ahead.pop(writer, None)
+        if ahead is not None:
+            ahead.exception()  # the tail is in the other thread's hands until it is done
+        self._tails.pop(writer).close()

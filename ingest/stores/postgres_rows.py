@@ -86,7 +86,7 @@ def jsonb_text(payload: bytes, *, careful: bool = False) -> bytes:
     `{"$not_jsonb": reason}`: that column is for queries only, the frame keeps the bytes. `careful` also decodes
     what looks harmless; it is asked for when the server refused a batch.
     """
-    escaped = _NOT_IN_JSONB.search(payload) is not None
+    escaped = b"\\u" in payload and _NOT_IN_JSONB.search(payload) is not None
     if not escaped and not careful:
         return payload
     try:
