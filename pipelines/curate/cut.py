@@ -130,7 +130,8 @@ def complete(
     )
     _copy_inputs(folder, loaded)
     snapshot = sources.snapshot
-    name = pin or f"{loaded.policy.name}-{kind}-{snapshot.number}-{loaded.sha256[:12]}"
+    identity = digest_of([loaded.sha256, families, sources.ledger_files()])[:12]
+    name = pin or f"{loaded.policy.name}-{kind}-{snapshot.number}-{identity}"
     groups = sorted(rows["split_group"].unique().to_list())
     manifest = Manifest(
         kind=kind,

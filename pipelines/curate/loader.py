@@ -51,7 +51,9 @@ class RowStream:
     start: int = 0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.rank < self.world and 0 <= self.worker < self.workers and self.batch_rows > 0 and self.start >= 0):
+        if not (
+            0 <= self.rank < self.world and 0 <= self.worker < self.workers and self.batch_rows > 0 and self.start >= 0
+        ):
             raise UserError("loader: rank < world, worker < workers, batch_rows > 0 and start >= 0 must hold")
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -162,7 +164,9 @@ def as_torch(stream: RowStream) -> Any:
     try:
         import torch.utils.data as data
     except ImportError:
-        raise UserError("as_torch: torch is not installed; iterate the RowStream itself", exit_code=EXIT_COULD_NOT_RUN) from None
+        raise UserError(
+            "as_torch: torch is not installed; iterate the RowStream itself", exit_code=EXIT_COULD_NOT_RUN
+        ) from None
 
     class Rows(data.IterableDataset):  # type: ignore[misc, unused-ignore]
         """One epoch of the stream; in a DataLoader use batch_size=None."""

@@ -73,34 +73,39 @@ class Template:
         return shown
 
     def check(self, sample: Sample) -> Verdict:
-        """Return whether one row says exactly what the model saw, and that nothing of it was lost in rendering."""
+        """Return whether one row says exactly what the model saw and said, and that nothing of it was lost."""
         try:
             whole = self.render(sample.messages, sample.tools, prompt=False)
             for place in (place for place, flag in enumerate(sample.train) if flag):
                 before = self.render(sample.messages[:place], sample.tools, prompt=True)
-                if not whole.startswith(before):
+                after = self.render(sample.messages[: place + 1], sample.tools, prompt=False)
+                if lost := self._lost(sample, place, after):
+                    return Verdict(False, place, lost)
+                # The prompt as it was shown, and the reply as it was sampled: later turns may rewrite either.
+                if not whole.startswith(before) or not whole.startswith(after):
                     return Verdict(False, place)
         except Exception as error:  # noqa: BLE001  # a template may raise anything; every row gets its answer
             return Verdict(False, -1, f"{type(error).__name__}: {error}"[:200])
-        lost = _lost(sample, whole)
-        return Verdict(not lost, -1, lost)
+        return Verdict(True)
 
+    def _lost(self, sample: Sample, place: int, rendered: str) -> str:
+        """Return what of a reply the render does not show: what can be taken out without a change."""
+        message = sample.messages[place]
+        calls = message.get("tool_calls") or []
 
-def _lost(sample: Sample, whole: str) -> str:
-    """Return what of the trained replies the render does not hold: a dropped call, or text beside a call."""
-    for place, (message, flag) in enumerate(zip(sample.messages, sample.train, strict=True)):
-        if not flag:
-            continue
-        content = message.get("content")
-        if isinstance(content, str) and content.strip() and content.strip() not in whole:
+        def same_as(**changes: Any) -> bool:
+            try:
+                changed = [*sample.messages[:place], {**message, **changes}]
+                return self.render(changed, sample.tools, prompt=False) == rendered
+            except Exception:  # noqa: BLE001  # a template that minds the change shows what was changed
+                return False
+
+        if str(message.get("content") or "").strip() and same_as(content=""):
             return f"message {place}: its text is not rendered"
-        calls = message.get("tool_calls") or ()
-        names = [call["function"]["name"] for call in calls]
-        if len(names) > 1 and any(whole.count(name) < names.count(name) for name in names):
-            return f"message {place}: a parallel call is not rendered"
-        if any(name not in whole for name in names):
-            return f"message {place}: its call is not rendered"
-    return ""
+        for index in range(len(calls)):
+            if same_as(tool_calls=[*calls[:index], *calls[index + 1 :]]):
+                return f"message {place}: {'a parallel call' if len(calls) > 1 else 'its call'} is not rendered"
+        return ""
 
 
 def _object(text: str) -> Any:

@@ -55,9 +55,15 @@ def policy(name: str = "policy", **tables: dict[str, Any]) -> Loaded:
 class Run:
     """One trajectory, written as the runtime would: messages, contexts by extension, replies, results."""
 
-    def __init__(self, trajectory_id: str, *, tenant: str = "t", task: Any = None, tools: Sequence[Any] = (TOOL,), **start: Any) -> None:
+    def __init__(
+        self, trajectory_id: str, *, tenant: str = "t", task: Any = None, tools: Sequence[Any] = (TOOL,), **start: Any
+    ) -> None:
         self.story = Story(trajectory_id, tenant=tenant)
-        self.story.add(TaskStarted(task=task if task is not None else {"task_id": trajectory_id}, model="m", model_version="1", **start))
+        self.story.add(
+            TaskStarted(
+                task=task if task is not None else {"task_id": trajectory_id}, model="m", model_version="1", **start
+            )
+        )
         self.items: list[Any] = []
         self.hashes: dict[Any, str] = {}
         self.before: tuple[int, list[Any]] | None = None
@@ -168,7 +174,11 @@ def rewards(values: dict[str, float | Sequence[float]], verifier: str = "v", ver
     story.add(TaskStarted(task={}, origin="judgement", model="judge"))
     for name, value in sorted(values.items()):
         for one in [value] if isinstance(value, (int, float)) else value:
-            story.add(RewardAssigned(tenant="t", trajectory_id=name, verifier=verifier, verifier_version=version, value=str(one), **more))
+            story.add(
+                RewardAssigned(
+                    tenant="t", trajectory_id=name, verifier=verifier, verifier_version=version, value=str(one), **more
+                )
+            )
     story.add(TaskEnded(status="completed"))
     return story
 
@@ -182,7 +192,12 @@ def lake_of(folder: Path, runs: Sequence[Run | Story], night: int = 0) -> str:
             place = landing / "blobs" / "t" / blob.sha256[:2] / blob.sha256
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(blob.data)
-    land(landing, hashlib.sha256(f"writer {night}".encode()).digest()[:16], 0, [x for story in stories for x in story.landed])
+    land(
+        landing,
+        hashlib.sha256(f"writer {night}".encode()).digest()[:16],
+        0,
+        [x for story in stories for x in story.landed],
+    )
     report = compact(str(landing), str(folder / "lake"))
     assert report.outcome == "committed", report
     return str(folder / "lake")

@@ -61,7 +61,9 @@ def compaction_run(declared: bool = True) -> Run:
     return run.end()
 
 
-def test_compaction_a_rejected_summary_and_a_sub_agent_give_three_rows_and_each_reply_trains_once(tmp_path: Path) -> None:
+def test_compaction_a_rejected_summary_and_a_sub_agent_give_three_rows_and_each_reply_trains_once(
+    tmp_path: Path,
+) -> None:
     # CASES.md E12, first half.
     rows, _ = cut(tmp_path, [compaction_run()])
     assert sorted(trained(rows)) == [["a1", "a2"], ["r1", "r2", "SUM"], ["r3", "r4"]]
@@ -184,9 +186,8 @@ def test_only_allow_listed_models_train_and_others_are_context(tmp_path: Path) -
 
 
 def test_a_system_number_can_be_kept_from_training(tmp_path: Path) -> None:
-    from trajlake.pipelines.curate.policy import parse_policy
-
     from tests.pipelines.curate.runs import policy_text
+    from trajlake.pipelines.curate.policy import parse_policy
 
     run = Run("drifted").say("user", "go")
     run.reply("before")

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from tests.pipelines.curate.runs import Run, lake_of, policy, policy_text, rewards
+from tests.pipelines.segments import Story
 from trajlake.pipelines.curate.cut import Cut, CutOptions, cut_sft
 from trajlake.pipelines.curate.explain import explain
 from trajlake.pipelines.curate.policy import parse_policy
 from trajlake.runtime.cli_errors import UserError
 from trajlake.schemas.events import Annotated, TaskEnded, TaskStarted, ToolIntent
-from tests.pipelines.segments import Story
 
 Tables = dict[str, Any]
 
@@ -56,7 +56,11 @@ def test_an_effect_in_doubt_keeps_its_trajectory_out(tmp_path: Path) -> None:
     # CASES.md C1 and E22: the journal ends in an intent; nothing is invented, the turn does not train.
     run = Run("crashed").say("user", "pay")
     seq = run.reply("paying", [("run", "{}")])
-    run.story.add(ToolIntent(action_id=f"{seq}.0", tool="run", arguments_hash="0" * 64, key="1" * 64, effect="external", reply=seq))
+    run.story.add(
+        ToolIntent(
+            action_id=f"{seq}.0", tool="run", arguments_hash="0" * 64, key="1" * 64, effect="external", reply=seq
+        )
+    )
     run.story.add(TaskEnded(status="failed"))
     open_run = Run("unanswered").say("user", "look")
     open_run.reply("looking", [("run", "{}")])
@@ -70,7 +74,9 @@ def test_a_conflict_and_a_broken_chain_keep_a_trajectory_out(tmp_path: Path) -> 
     event = forged.story.landed[3].event
     import msgspec
 
-    forged.story.landed[3] = forged.story.landed[3]._replace(event=msgspec.structs.replace(event, recorded_at=event.recorded_at + 1))
+    forged.story.landed[3] = forged.story.landed[3]._replace(
+        event=msgspec.structs.replace(event, recorded_at=event.recorded_at + 1)
+    )
     cut = dry(tmp_path, [Run("good").simple(), forged])
     assert reasons(cut) == {"forged": "integrity"}
     assert "does not hash" in cut.funnel.ledger()["detail"][0]
@@ -242,7 +248,9 @@ def test_near_duplicates_keep_the_best_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_a_planted_evaluation_prompt_is_caught_in_prompt_and_in_completion(tmp_path: Path) -> None:
-    question = "A farmer has seventeen sheep and all but nine run away, so how many sheep does the farmer have left over?"
+    question = (
+        "A farmer has seventeen sheep and all but nine run away, so how many sheep does the farmer have left over?"
+    )
     asked = Run("asked").say("user", f'Solve this:\n"{question.upper()}"')
     asked.reply("nine")
     told = Run("told").say("user", "tell me a riddle")

@@ -23,7 +23,10 @@ datasets.disable_progress_bars()
 
 def tool(name: str, **parameters: Any) -> dict[str, Any]:
     properties = {key: {"type": kind} for key, kind in parameters.items()}
-    return {"type": "function", "function": {"name": name, "description": "d", "parameters": {"type": "object", "properties": properties}}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": "d", "parameters": {"type": "object", "properties": properties}},
+    }
 
 
 def cut(folder: Path, runs: list[Any], **tables: dict[str, Any]) -> Manifest:
@@ -100,7 +103,10 @@ def test_no_foreign_keys_appear_and_tools_come_back_as_they_were(tmp_path: Path)
     for name in ("trl-messages", "trl-prompt-completion", "trl-text-messages"):
         rows = load(folder / name / "train.parquet", tmp_path).to_list()
         shown = {json.dumps(row["tools"], sort_keys=True) for row in rows}
-        assert shown == {json.dumps([tool("run", a="integer")], sort_keys=True), json.dumps([tool("run", b="string")], sort_keys=True)}
+        assert shown == {
+            json.dumps([tool("run", a="integer")], sort_keys=True),
+            json.dumps([tool("run", b="string")], sort_keys=True),
+        }
         for row in rows:
             for message in [*row.get("messages", []), *row.get("prompt", []), *row.get("completion", [])]:
                 assert None not in message.values()
@@ -125,9 +131,18 @@ def test_a_column_that_is_null_for_long_keeps_its_type(tmp_path: Path) -> None:
     from trajlake.pipelines.curate.writers.family import ParquetRows
 
     rows = ParquetRows(str(tmp_path), "rows", ROW_SCHEMA)
-    empty = {field.name: None if field.nullable else {"string": "", "int32": 0, "int64": 0, "bool": False}.get(str(field.type), []) for field in ROW_SCHEMA}
+    empty = {
+        field.name: None
+        if field.nullable
+        else {"string": "", "int32": 0, "int64": 0, "bool": False}.get(str(field.type), [])
+        for field in ROW_SCHEMA
+    }
     for number in range(10_001):
-        rows.add("train", {**empty, "sample_id": str(number), "stop_reason": "", "logprobs_json": "{}" if number == 10_000 else None}, 10)
+        rows.add(
+            "train",
+            {**empty, "sample_id": str(number), "stop_reason": "", "logprobs_json": "{}" if number == 10_000 else None},
+            10,
+        )
     rows.close()
     found = load(tmp_path / "rows/train.parquet", tmp_path)
     assert found[10_000]["logprobs_json"] == "{}"
@@ -139,7 +154,9 @@ def test_masks_reach_the_families_that_have_them_and_the_others_refuse_or_step(t
     folder = tmp_path / "set"
     flags = [m["training"] for m in lines(folder / "axolotl/train.jsonl")[0]["messages"]]
     assert flags == [False, True, False, False, False, True]
-    weights = [m.get("weight", 1) for m in lines(folder / "openai/train.jsonl")[0]["messages"] if m["role"] == "assistant"]
+    weights = [
+        m.get("weight", 1) for m in lines(folder / "openai/train.jsonl")[0]["messages"] if m["role"] == "assistant"
+    ]
     assert weights == [1, 0, 1]
     assert not (folder / "trl-messages").exists()
     assert manifest.refused["trl"] == {"mask": 1}
@@ -148,7 +165,10 @@ def test_masks_reach_the_families_that_have_them_and_the_others_refuse_or_step(t
     assert [row["completion"][0]["content"] for row in pairs] == ["first", "last"]
     stepped = lines(folder / "prime-rl/train.jsonl")
     assert [row["completion"][0]["content"] for row in stepped] == ["first", "last"]
-    assert [row["messages"][-1]["content"] for row in load(folder / "skyrl/train.parquet", tmp_path).to_list()] == ["first", "last"]
+    assert [row["messages"][-1]["content"] for row in load(folder / "skyrl/train.parquet", tmp_path).to_list()] == [
+        "first",
+        "last",
+    ]
 
 
 def test_verl_reads_messages_and_tools_with_pandas(tmp_path: Path) -> None:
