@@ -2,11 +2,13 @@
 
 A V0 action that came out of a native call carries the whole completion; that is the reply's `raw`, once, however
 many actions came out of it. An action without one is the reply and its one call. Sources: a JSON list, JSON lines
-of V1 events, an evaluation's `output.jsonl` with a `history` in each line.
+of V1 events, an evaluation's `output.jsonl` with a `history` in each line, a folder with one file for each V1 event,
+for which its last file stands (so that a folder that grows gives its tail).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
@@ -22,7 +24,7 @@ from .contract import BadSource, Item, Loss, ReadOptions
 from .documents import Document, first_value, read_records, refuse, safe_stem, under
 from .json_text import object_text, raw_elements, raw_members, text_of, value_of
 from .openai_parts import usage_of
-from .openhands_v1 import read_v1
+from .openhands_v1 import event_files, read_event_files, read_v1
 from .prompts import PromptLog
 from .usage import first_count
 
@@ -55,7 +57,11 @@ class OpenHands:
 
     def read(self, source: Source, options: ReadOptions, loss: Loss) -> Iterator[Item]:
         ready: list[Item] = []
-        records = read_records(source, loss)
+        files = event_files(source)
+        if files and not os.path.samefile(files[-1], source.path):
+            loss.skip("event file (read with the last of its folder)")
+            return
+        records = read_event_files(files, loss) if files else read_records(source, loss)
         first = next(records, None)
         parts = (raw_members(first.raw) if first else None) or {}
         if first is not None and "history" in parts:
@@ -179,6 +185,8 @@ class _Run:
             self._details(f"action {kind}", parts, at, place)
         elif kind == "message":
             self._message(arguments, source, raw, at, place)
+            if source != "agent":
+                self._keep_rest("action message", parts, ("args", "content", "message"), at, place)
         elif kind == "system" and "content" in arguments:
             self._system(arguments, at, place)
         elif kind == "condensation":
@@ -306,6 +314,11 @@ class _Run:
         told = {"tool_call_metadata", "content", "observation"} if "observation" in parts else {"tool_call_metadata"}
         if set(parts) - told - {"id", "timestamp", "source", "cause", "message"}:
             self.trajectory.keep(f"{kind} (details)", object_text(parts, without=told), at=at, place=place)
+
+    def _keep_rest(
+        self, kind: str, parts: dict[str, msgspec.Raw], told: tuple[str, ...], at: int | None, place: str
+    ) -> None:
+        self.trajectory.keep(f"{kind} (details)", object_text(parts, without=told), at=at, place=place)
 
     def _keep(self, kind: str, raw: msgspec.Raw, at: int | None, place: str) -> None:
         self.trajectory.keep(kind, text_of(raw), at=at, place=place)

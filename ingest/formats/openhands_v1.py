@@ -7,6 +7,8 @@ before it, so that the sum over replies is the run's last total.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
@@ -20,13 +22,40 @@ from .build import Call, Trajectory, first_record_hash, label, session_id, time_
 from .chat_shapes import Said, said_of
 from .contract import Item, Loss, ReadOptions
 from .documents import Document, under
-from .json_text import raw_members, string_of, text_of, value_of
+from .json_text import NotJson, object_text, raw_members, string_of, text_of, value_of
 from .prompts import PromptLog
 from .usage import first_count, or_none
 
 NAME: Final = "openhands"
 FORMAT: Final = "openhands.v1/1"
+EVENT_FILE: Final = re.compile(r"event-\d+-[^/]*\.json")
 TOTALS: Final = ("prompt_tokens", "cache_read_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
+
+
+def event_files(source: Source) -> list[str]:
+    """Return the files of the conversation that a source is one event of (`event-00012-<id>.json`), in order; [] if it
+    is no such file."""
+    if not EVENT_FILE.fullmatch(os.path.basename(source.path)):
+        return []
+    folder = os.path.dirname(source.path) or "."
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if EVENT_FILE.fullmatch(name)]
+    except OSError:
+        return []
+
+
+def read_event_files(paths: list[str], loss: Loss) -> Iterator[Document]:
+    """Yield the events of a conversation that has one file for each."""
+    for path in paths:
+        name = os.path.basename(path)
+        data = Source.of_path(path).read()
+        try:
+            value_of(data)
+        except NotJson as error:
+            loss.problem(name, f"is no JSON ({error}); left out")
+            loss.skip("corrupt event file")
+            continue
+        yield Document(msgspec.Raw(data), name)
 
 
 def read_v1(
@@ -162,6 +191,7 @@ class _Conversation:
             self.trajectory.set_head("tools", value_of(parts["tools"]))
         text = "".join(texts)
         self._add(Said("system", {"role": "system", "content": text}, text, ident=_id_of(record)), record, at)
+        self._keep_rest("SystemPromptEvent", parts, ("system_prompt", "tools"), record, at)
         return True
 
     def _MessageEvent(self, parts: dict[str, msgspec.Raw], record: Document, at: int | None) -> bool:  # noqa: N802
@@ -179,6 +209,7 @@ class _Conversation:
                 text = "".join([said.text, *extended])
                 said = said._replace(text=text, wire={"role": said.role, "content": text})
             self._add(said, record, at)
+            self._keep_rest("MessageEvent", parts, ("llm_message",), record, at)
         return True
 
     def _ObservationEvent(self, parts: dict[str, msgspec.Raw], record: Document, at: int | None) -> bool:  # noqa: N802
@@ -188,9 +219,11 @@ class _Conversation:
         output: Any = "".join(texts) if texts else (value_of(body) if body is not None else None)
         failed = "is_error" in observation and value_of(observation["is_error"]) is True
         self._answer(parts, record, at, output, failed=failed)
-        rest = set(observation) - {"content", "kind", "is_error"}
-        if rest:
-            self.trajectory.keep("ObservationEvent (details)", text_of(parts["observation"]), at=at, place=record.place)
+        rest = {key: raw for key, raw in observation.items() if raw is not body}
+        told = dict(parts)
+        if "observation" in parts:
+            told["observation"] = msgspec.Raw(object_text(rest).encode("utf-8", "surrogateescape"))
+        self.trajectory.keep("ObservationEvent (details)", object_text(told), at=at, place=record.place)
         return True
 
     def _AgentErrorEvent(self, parts: dict[str, msgspec.Raw], record: Document, at: int | None) -> bool:  # noqa: N802
@@ -271,6 +304,11 @@ class _Conversation:
     def _add(self, said: Said, record: Document, at: int | None) -> None:
         self.log.add(said, at, record.place)
         self.items.append((_id_of(record), said, record.place))
+
+    def _keep_rest(
+        self, kind: str, parts: dict[str, msgspec.Raw], told: tuple[str, ...], record: Document, at: int | None
+    ) -> None:
+        self.trajectory.keep(f"{kind} (details)", object_text(parts, without=told), at=at, place=record.place)
 
     def _keep(self, kind: str, record: Document, at: int | None) -> None:
         self.trajectory.keep(kind, text_of(record.raw), at=at, place=record.place)

@@ -365,11 +365,14 @@ def _object_of(told: Mapping[str, Any], *prefixes: str) -> str:
 
 
 def _details(span: SpanFacts, skipped: tuple[str, ...], events: tuple[str, ...]) -> str:
-    """Return what a span says beside what was mapped, as JSON text; "" for nothing."""
+    """Return what a span says beside what was mapped, its place in the trace included, as JSON text."""
     rest: dict[str, Any] = {
+        "spanId": span.id,
+        "parentSpanId": span.parent,
+        "start_us": span.start,
+        "end_us": span.end,
         "attributes": {key: value for key, value in span.attributes.items() if not key.startswith(skipped)},
         "resource": span.resource,
         "events": [[name, body] for name, body in span.events if not events or not name.startswith(events)],
     }
-    kept = {key: value for key, value in rest.items() if value}
-    return json.dumps({"name": span.name, **kept}, ensure_ascii=False) if kept else ""
+    return json.dumps({"name": span.name, **{key: value for key, value in rest.items() if value}}, ensure_ascii=False)

@@ -182,6 +182,8 @@ class _Run:
             self.trajectory.keep("message", text_of(raw), place=place)
             self.loss.keep("message")
             return
+        if not _is_reply(raw) and set(parts) - {"role", "content", "tool_call_ids"}:
+            self.loss.note("what the harness notes beside a message (agent, message_type, cache_control): not stored")
         for said in said_list:
             if _is_reply(raw):
                 self.log.reply(said, text_of(raw), format=CHAT, place=place, at=None, model=_model(self.outer))

@@ -311,6 +311,27 @@ def test_openhands_v1_a_condensation_drops_what_it_names_and_puts_its_summary_th
     assert (last.keep, shown) == (1, ["Compacted", "ModelReplied", "ToolResult"])
 
 
+def test_openhands_v1_a_folder_of_event_files_is_one_conversation_that_grows(trajlake: Any, tmp_path: Path) -> None:
+    events = [USER, action(2, "a", "r1"), observation(3, "a", "A"), action(4, "b", "r2"), observation(5, "b", "B")]
+    folder = tmp_path / "events"
+    folder.mkdir()
+
+    def write(upto: int) -> dict[str, Any]:
+        for number, one in enumerate(events[:upto]):
+            (folder / f"event-{number:05}-{one['id']}.json").write_bytes(document(one))
+        done = trajlake("import", "auto", "events", "--journal", "root", "--json")
+        assert done.returncode == 0, done.stderr
+        total: dict[str, Any] = json.loads(done.stdout)["total"]
+        return total
+
+    assert write(3)["trajectories"] == 1
+    grown = write(5)
+    assert (grown["trajectories"], grown["events_added"] > 0, grown["events_known"] > 0) == (1, True, True)
+    whole = read("openhands", Source.of_path(str(folder / "event-00004-e5.json")))
+    assert [one.output for one in whole.of(ToolResult)] == ["A", "B"]
+    assert write(5)["events_added"] == 0
+
+
 # -- tau2-bench
 
 
