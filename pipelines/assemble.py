@@ -14,49 +14,15 @@ from trajlake.pipelines.content_store import StoredBlob
 from trajlake.pipelines.cursors import Advance, advance
 from trajlake.pipelines.derive import DERIVED
 from trajlake.pipelines.imports_table import new_imports
-from trajlake.pipelines.lake import DataFile, Lake, files_of, now_text
-from trajlake.pipelines.rewrite import without
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport
 from trajlake.pipelines.run_report import RunReport
-from trajlake.pipelines.snapshot import Cursor, FileAdd, FileRemove, RunFile, Snapshot
-from trajlake.pipelines.table_files import write_files
+from trajlake.pipelines.snapshot import Cursor, RunFile, Snapshot
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 NO_TENANT = "*"
 """Tenant of `segment_lost` rows, which belong to no tenant: outside the grammar of tenants on purpose."""
-
-
-class _Changes:
-    """Adds and Removes of one run, collected table by table."""
-
-    def __init__(self, plan: Plan, lake: Lake, snapshot: Snapshot, handle: DeltaTable) -> None:
-        self.plan, self.lake = plan, lake
-        self.adds: dict[str, list[FileAdd]] = {}
-        self.removes: dict[str, list[FileRemove]] = {}
-        self._snapshot, self._handle = snapshot, handle
-
-    def files(self, table: str) -> list[DataFile]:
-        if table == "events":
-            return files_of(self._handle, self.lake.path("events"))
-        return self.lake.files(self._snapshot, table)
-
-    def add(self, table: str, adds: Sequence[FileAdd]) -> None:
-        if adds:
-            self.adds.setdefault(table, []).extend(adds)
-
-    def write(self, table: str, rows: pl.DataFrame, part: str) -> None:
-        directory, described = self.lake.path(table), SNAPSHOT_TABLES[table]
-        self.add(table, write_files(rows, described, directory, self.plan.run, self.plan.partition_by, part))
-
-    def drop(self, table: str, keys: pl.DataFrame, on: tuple[str, str] = ("tenant", "trajectory_id")) -> int:
-        done = without(
-            self.files(table), SNAPSHOT_TABLES[table], self.lake.path(table), keys, self.plan.run,
-            self.plan.partition_by, on,
-        )  # fmt: skip
-        self.add(table, done.adds)
-        if done.removes:
-            self.removes.setdefault(table, []).extend(done.removes)
-        return done.rows_dropped
 
 
 def assemble(
@@ -71,7 +37,7 @@ def assemble(
     """Return the run file, or None if nothing changes; fill `report` either way. Writes the files still missing."""
     unsettled = {name for bucket in buckets for name in bucket.unsettled}
     moved = advance(snapshot.cursors, reports, plan.declared, unsettled)
-    changes = _Changes(plan, lake, snapshot, handle)
+    changes = Draft(lake, snapshot, handle, plan.run)
     removed = _rows(changes, buckets)
     imports = new_imports(plan, lake, snapshot)
     _blobs(changes, reports, moved, report, imports.sources)
@@ -85,22 +51,10 @@ def assemble(
     if not changes.adds and not changes.removes and moved.cursors == dict(snapshot.cursors) and stale == snapshot.stale:
         return None
     report.outcome, report.snapshot, report.run = "committed", plan.number, plan.run
-    return RunFile(
-        number=plan.number,
-        name=plan.run,
-        kind="compact",
-        created_at=now_text(),
-        partition_by=plan.partition_by,
-        adds=changes.adds,
-        removes=changes.removes,
-        cursors=moved.cursors,
-        erasure_epoch=snapshot.erasure_epoch,
-        stale=stale,
-        report=report.as_json(),
-    )
+    return changes.run_file("compact", report.as_json(), cursors=moved.cursors, stale=stale)
 
 
-def _rows(changes: _Changes, buckets: Sequence[BucketReport]) -> int:
+def _rows(changes: Draft, buckets: Sequence[BucketReport]) -> int:
     """Add what the buckets wrote and take out what they reported; return the rows that left `events`."""
     removed = 0
     for table in SNAPSHOT_TABLES:
@@ -114,7 +68,7 @@ def _rows(changes: _Changes, buckets: Sequence[BucketReport]) -> int:
 
 
 def _blobs(
-    changes: _Changes,
+    changes: Draft,
     reports: Sequence[SegmentReport],
     moved: Advance,
     report: RunReport,
@@ -135,15 +89,12 @@ def _blobs(
     changes.write("blobs", frame, "blobs")
 
 
-def _lost(changes: _Changes, before: dict[str, Cursor], after: dict[str, Cursor]) -> None:
+def _lost(changes: Draft, before: dict[str, Cursor], after: dict[str, Cursor]) -> None:
     """Keep one `segment_lost` row per range that was passed without its bytes."""
     ranges = {(writer, lost) for writer, cursor in after.items() for lost in cursor.lost}
     if ranges == {(writer, lost) for writer, cursor in before.items() for lost in cursor.lost}:
         return
-    for file in changes.files("quarantine"):
-        if file.partition["tenant"] == NO_TENANT:
-            gone = FileRemove(path=file.relative, size=file.size, partition=file.partition)
-            changes.removes.setdefault("quarantine", []).append(gone)
+    changes.remove("quarantine", [f for f in changes.files("quarantine") if f.partition["tenant"] == NO_TENANT])
     schema = polars_schema(SNAPSHOT_TABLES["quarantine"])
     rows: list[dict[str, Any]] = [
         {

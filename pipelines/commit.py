@@ -21,12 +21,13 @@ from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns
 from trajlake.pipelines.durable_files import make_directory, sync_all
 from trajlake.pipelines.lake import Lake, create_table
 from trajlake.pipelines.lake_errors import LakeDamaged, RunLost
+from trajlake.pipelines.log_files import LOG, mend_torn_checkpoints
+from trajlake.pipelines.protocol import has_won, is_half_done, may_build_on, must_follow
 from trajlake.pipelines.snapshot import RunFile, Snapshot, put_run, put_snapshot, read_run
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 APPLICATION: Final = "trajlake"
 RUN_KEY: Final = "trajlake_run"
-LOG: Final = "_delta_log"
 
 Step = Callable[[str], None]
 """Told the name of each step once it is done; tests kill the process inside it."""
@@ -50,7 +51,7 @@ def head_handle(lake: Lake, snapshot: Snapshot) -> DeltaTable:
     """
     handle = lake.handle("events")
     found = transaction_of(handle)
-    if found != snapshot.number:
+    if not may_build_on(found, snapshot.number):
         raise RunLost(f"events are at run {found}, not {snapshot.number}: another launcher is ahead", "")
     return handle
 
@@ -104,7 +105,7 @@ def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = no_ste
     won = winner(lake, run.number)
     if won is None:
         raise LakeDamaged(f"{lake.path('events')}: commit of run {run.name} failed: {failure}") from failure
-    if won != run.name:
+    if not has_won(won, run.name):
         raise RunLost(f"run {won} has become snapshot {run.number}; this run ({run.name}) is void", won)
     return finish(lake, run, step)
 
@@ -129,8 +130,9 @@ def finish_half_done(lake: Lake, step: Step = no_step) -> Snapshot | None:
     """
     newest = lake.newest()
     for name in SNAPSHOT_TABLES:
+        mend_torn_checkpoints(lake.path(name, LOG))
         mend_torn_commits(lake.path(name), newest.tables.get(name, -1))
-    if transaction_of(lake.handle("events")) <= newest.number:
+    if not is_half_done(transaction_of(lake.handle("events")), newest.number):
         return None
     number = newest.number + 1
     name_of_run = winner(lake, number)
@@ -148,7 +150,7 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
             step(f"{name} committed")
     # A handle does not see its own commit: load again.
     tables = {name: lake.handle(name).version() for name in SNAPSHOT_TABLES}
-    sync_all(_new_commits(lake, lake.snapshot(run.number - 1), tables), lake.url)
+    sync_all(_new_commits(lake, lake.any_snapshot(run.number - 1), tables), lake.url)
     step("logs synced")
     snapshot = Snapshot(
         snapshot=run.number,
@@ -160,11 +162,12 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
         cursors=run.cursors,
         erasure_epoch=run.erasure_epoch,
         stale=run.stale,
+        decided=run.decided,
         report=run.report,
     )
     put_snapshot(lake.url, snapshot)
     step("snapshot put")
-    return lake.snapshot(run.number)
+    return lake.any_snapshot(run.number)
 
 
 def _new_commits(lake: Lake, before: Snapshot, tables: dict[str, int]) -> list[str]:
@@ -179,7 +182,7 @@ def _new_commits(lake: Lake, before: Snapshot, tables: dict[str, int]) -> list[s
 def _follow(lake: Lake, name: str, run: RunFile) -> None:
     while True:
         handle = lake.handle(name)
-        if transaction_of(handle) >= run.number:
+        if not must_follow(transaction_of(handle), run.number):
             return
         try:
             _commit(handle, name, run)

@@ -13,7 +13,15 @@ from deltalake import DeltaTable, Schema
 from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns, stats_columns
 from trajlake.pipelines.durable_files import make_directory, sync_all
 from trajlake.pipelines.lake_errors import LakeDamaged, LakeError, LakeMissing
-from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot, put_snapshot, read_snapshot, snapshot_numbers
+from trajlake.pipelines.snapshot import (
+    STATE_DIRECTORY,
+    Snapshot,
+    expired_numbers,
+    put_snapshot,
+    read_expired,
+    read_snapshot,
+    snapshot_numbers,
+)
 from trajlake.schemas.columns import Table
 from trajlake.schemas.tables import LEDGERS, PARTITION_BY, SNAPSHOT_TABLES, TABLES
 
@@ -57,19 +65,32 @@ class Lake:
         return os.path.join(self.url, *parts)
 
     def snapshot_numbers(self) -> list[int]:
+        """Return the numbers of the snapshots that may be read, ascending."""
+        expired = set(expired_numbers(self.url))
+        return [number for number in snapshot_numbers(self.url) if number not in expired]
+
+    def all_snapshot_numbers(self) -> list[int]:
+        """Return the numbers of all snapshots that were ever put: their runs are decided."""
         return snapshot_numbers(self.url)
 
     def snapshot(self, number: int) -> Snapshot:
-        """Return snapshot `number`; `LakeMissing` if there is none of that number."""
+        """Return snapshot `number`; `LakeMissing` if there is none of that number, or if it has expired."""
         numbers = self.snapshot_numbers()
         if number not in numbers:
             shown = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            if number in expired_numbers(self.url):
+                why = read_expired(self.url, number).why
+                raise LakeMissing(f"{self.url}: snapshot {number} has expired: {why} (there are {shown})")
             raise LakeMissing(f"{self.url}: no snapshot {number} (there are {shown})")
+        return read_snapshot(self.url, number)
+
+    def any_snapshot(self, number: int) -> Snapshot:
+        """Return what snapshot `number` says, expired or not; its files may be gone."""
         return read_snapshot(self.url, number)
 
     def newest(self) -> Snapshot:
         """Return the newest snapshot: never part of a run that is under way."""
-        numbers = self.snapshot_numbers()
+        numbers = snapshot_numbers(self.url)
         if not numbers:
             raise LakeMissing(f"{self.url}: no snapshot there; run 'trajlake compact' into it")
         return read_snapshot(self.url, numbers[-1])

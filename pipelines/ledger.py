@@ -6,12 +6,12 @@ import datetime as dt
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import polars as pl
-from deltalake import CommitProperties, PostCommitHookProperties, Schema
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.transaction import AddAction
 
 from trajlake.pipelines.arrow_schema import arrow_schema, polars_schema
@@ -21,9 +21,34 @@ from trajlake.pipelines.run_report import RunReport
 from trajlake.pipelines.table_files import write_files
 from trajlake.schemas.tables import TABLES
 
+APPLICATION: Final = "trajlake"
+
 
 def append_ledger(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows to a ledger, durably. `row_id` and `at` are filled in where they are absent."""
+    _append(lake, name, rows, lake.handle(name), CommitProperties(max_commit_retries=50))
+
+
+def append_in_order(lake: Lake, name: str, row_of: Callable[[int], Mapping[str, Any]]) -> int:
+    """Append one row under the next number of the ledger (an erasure's epoch), durably; return that number.
+
+    The number is committed as an app transaction on the handle it was read from, so that no two rows get the same.
+    """
+    while True:
+        handle = lake.handle(name)
+        number = (handle.transaction_version(APPLICATION) or 0) + 1
+        properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(APPLICATION, number)])
+        try:
+            _append(lake, name, [row_of(number)], handle, properties)
+            return number
+        except Exception:
+            if lake.handle(name).version() == handle.version():
+                raise
+
+
+def _append(
+    lake: Lake, name: str, rows: Sequence[Mapping[str, Any]], handle: DeltaTable, properties: CommitProperties
+) -> None:
     table = TABLES[name]
     now = dt.datetime.now(dt.UTC)
     whole = [{"row_id": secrets.token_hex(16), "at": now, **row} for row in rows]
@@ -31,13 +56,12 @@ def append_ledger(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> N
     frame = pl.DataFrame({column: [row.get(column) for row in whole] for column in schema}, schema=schema)
     adds = write_files(frame, table, lake.path(name), "ledger", (), secrets.token_hex(4))
     sync_all([lake.path(name, add.path) for add in adds], lake.url)
-    handle = lake.handle(name)
     handle.create_write_transaction(
         [AddAction(add.path, add.size, {}, int(time.time() * 1000), True, add.stats) for add in adds],
         "append",
         Schema.from_arrow(arrow_schema(table)),
         [],
-        commit_properties=CommitProperties(max_commit_retries=50),
+        commit_properties=properties,
         post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
     )
     version = lake.handle(name).version()

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from trajlake.pipelines.durable_files import put_if_absent
+from trajlake.pipelines.durable_files import make_directory, put_if_absent
 from trajlake.pipelines.lake_errors import LakeDamaged, LakeNewer
 
 FORMAT: Final = 1
@@ -36,7 +36,10 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One consistent version of all tables. `stale` names derived tables that lag behind `events`."""
+    """One consistent version of all tables. `stale` names derived tables that lag behind `events`.
+
+    `decided`: erasures (by id) that the run applied or refused; `erasure_epoch` counts all decided up to here.
+    """
 
     format: int = FORMAT
     snapshot: int
@@ -48,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cursors: dict[str, Cursor] = {}
     erasure_epoch: int = 0
     stale: tuple[str, ...] = ()
+    decided: dict[str, str] = {}
     report: dict[str, Any] = {}
 
     @property
@@ -88,13 +92,36 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     cursors: dict[str, Cursor] = {}
     erasure_epoch: int = 0
     stale: tuple[str, ...] = ()
+    decided: dict[str, str] = {}
     report: dict[str, Any] = {}
 
 
+class Expired(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that a snapshot is not to be read any more, and why; its files go, or have gone."""
+
+    format: int = FORMAT
+    snapshot: int
+    why: str
+    at: str
+
+
 def snapshot_numbers(lake: str) -> list[int]:
-    """Return the numbers of all snapshots present, ascending; empty where there is no lake."""
+    """Return the numbers of all snapshots that were ever put, ascending; empty where there is no lake.
+
+    A snapshot's file stays when it expires: it says that its run is decided, and keeps a slow finisher from putting
+    it again with later versions.
+    """
+    return _numbers(os.path.join(lake, STATE_DIRECTORY, "snapshots"))
+
+
+def expired_numbers(lake: str) -> list[int]:
+    """Return the numbers of the snapshots that are marked expired."""
+    return _numbers(os.path.join(lake, STATE_DIRECTORY, "expired"))
+
+
+def _numbers(directory: str) -> list[int]:
     try:
-        names = os.listdir(os.path.join(lake, STATE_DIRECTORY, "snapshots"))
+        names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
     stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
@@ -107,6 +134,21 @@ def snapshot_path(lake: str, number: int) -> str:
 
 def run_path(lake: str, name: str) -> str:
     return os.path.join(lake, STATE_DIRECTORY, "runs", f"{name}.json")
+
+
+def expired_path(lake: str, number: int) -> str:
+    return os.path.join(lake, STATE_DIRECTORY, "expired", f"{number}.json")
+
+
+def put_expired(lake: str, mark: Expired) -> bool:
+    """Mark a snapshot expired, durably; return whether this call did it."""
+    make_directory(os.path.join(lake, STATE_DIRECTORY, "expired"))
+    return put_if_absent(expired_path(lake, mark.snapshot), _text(mark))
+
+
+def read_expired(lake: str, number: int) -> Expired:
+    """Return why a snapshot expired. Raises as `read_snapshot` does."""
+    return _read(expired_path(lake, number), Expired)
 
 
 def read_snapshot(lake: str, number: int) -> Snapshot:
@@ -130,7 +172,7 @@ def put_run(lake: str, run: RunFile) -> None:
         raise LakeDamaged(f"run file {run.name} exists already: random names do not collide, look at the disk")
 
 
-_Document = TypeVar("_Document", Snapshot, RunFile)
+_Document = TypeVar("_Document", Snapshot, RunFile, Expired)
 
 
 def _text(document: msgspec.Struct) -> bytes:
