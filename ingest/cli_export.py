@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .export.turns import Losses
 
 FORMATS: Final = ("atif", "openai-chat", "hf-traces", "otlp", "jsonl")
-ENDINGS: Final = {"atif": ".trajectory.json", "otlp": ".otlp.json"}
+ENDINGS: Final = {"atif": ".trajectory.json", "otlp": ".otlp.jsonl"}
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
@@ -31,6 +31,7 @@ def export(
     tenant: Annotated[str | None, typer.Option("--tenant", help="tenant the trajectories belong to")] = None,
     out: Annotated[str, typer.Option("--out", help="write one file for each into this folder, not to the output")] = "",
     arguments: Annotated[str, typer.Option("--arguments", help="openai-chat: 'str' (as emitted) or 'dict'")] = "str",
+    prompts: Annotated[str, typer.Option("--prompts", help="otlp: 'full', or 'new' for what is new in each")] = "full",
     as_json: Annotated[bool, typer.Option("--json", help="print what the format cannot hold as JSON")] = False,
 ) -> int:
     """Write trajectories in another tool's format, and say on standard error what that format cannot hold."""
@@ -40,11 +41,13 @@ def export(
         raise UserError(f"export: --to {to or '(nothing)'} is no format; one of: {', '.join(FORMATS)}")
     if arguments not in ("str", "dict"):
         raise UserError(f"export: --arguments {arguments}: give 'str' or 'dict'")
+    if prompts not in ("full", "new"):
+        raise UserError(f"export: --prompts {prompts}: give 'full' or 'new'")
     settings = load(journal=journal, lake=lake, tenant=tenant)
     source = open_source(settings.journal, settings.lake if lake is not None else None, settings.tenant)
     reports = []
     for name in matching(source, ids):
-        losses = _export_one(source, name, to, arguments, out)
+        losses = _export_one(source, name, to, out, arguments=arguments, prompts=prompts)
         reports.append({"trajectory_id": name, "format": to, "cannot_hold": losses.counts})
         if not as_json:
             _tell(name, losses)
@@ -53,7 +56,7 @@ def export(
     return EXIT_DONE
 
 
-def _export_one(source: EventSource, name: str, to: str, arguments: str, out: str) -> Losses:
+def _export_one(source: EventSource, name: str, to: str, out: str, **how: str) -> Losses:
     from .export.jsonl import blobs_of
     from .export.turns import Losses
 
@@ -61,7 +64,7 @@ def _export_one(source: EventSource, name: str, to: str, arguments: str, out: st
     if not events:
         raise UserError(f"{name}: no such trajectory; 'trajlake status' lists a root's, 'trajlake sql' a lake's")
     losses = Losses()
-    lines = _lines(source, events, to, arguments, losses)
+    lines = _lines(source, events, to, losses, **how)
     blobs = blobs_of(events) if to == "jsonl" else []
     if not out:
         for line in lines:
@@ -80,7 +83,9 @@ def _export_one(source: EventSource, name: str, to: str, arguments: str, out: st
     return losses
 
 
-def _lines(source: EventSource, events: list[Any], to: str, arguments: str, losses: Losses) -> Iterator[str]:
+def _lines(
+    source: EventSource, events: list[Any], to: str, losses: Losses, *, arguments: str, prompts: str
+) -> Iterator[str]:
     from .export import atif, hf_traces, jsonl, openai_chat, otlp
     from .export.turns import Conversation
 
@@ -97,7 +102,9 @@ def _lines(source: EventSource, events: list[Any], to: str, arguments: str, loss
         return atif.write(conversation, losses, embedded)
     if to == "openai-chat":
         return openai_chat.write(conversation, losses, arguments=arguments)
-    return hf_traces.write(conversation, losses) if to == "hf-traces" else otlp.write(conversation, losses)
+    if to == "hf-traces":
+        return hf_traces.write(conversation, losses)
+    return otlp.write(conversation, losses, prompts=prompts)
 
 
 def _tell(name: str, losses: Losses) -> None:

@@ -1,7 +1,8 @@
-"""`otlp`: one OTLP JSON document per trajectory, by the current gen_ai conventions.
+"""`otlp`: OTLP JSON by the current gen_ai conventions, one line (a whole document) per 4 MB of spans.
 
-The trajectory is an `invoke_agent` span, each reply a `chat` span below it, each answered or open call an
-`execute_tool` span below its reply. Prompts are written in full, as the conventions say.
+The trajectory is an `invoke_agent` span, written last as it ends last; each reply is a `chat` span below it, each
+answered call an `execute_tool` span below its reply. By the conventions every `chat` span holds its whole prompt, which
+grows with the square of a session; `prompts="new"` writes what is new in it only.
 """
 
 from __future__ import annotations
@@ -15,56 +16,71 @@ from .turns import Answer, Asked, Conversation, Losses, Message, Reply, Summary,
 
 NAME: Final = "otlp"
 INTERNAL, CLIENT = 1, 3
+BATCH_SIZE_MAX_BYTES: Final = 4 << 20
 
 
-def write(conversation: Conversation, losses: Losses) -> Iterator[str]:
-    """Yield the one document of a trajectory."""
-    spans = list(_spans(conversation, losses))
+def write(conversation: Conversation, losses: Losses, *, prompts: str = "full") -> Iterator[str]:
+    """Yield the lines of one trajectory. `prompts`: `full` or `new`."""
     resource = {"attributes": _attributes({"service.name": conversation.start.agent or "trajlake"})}
-    scope = {"scope": {"name": "trajlake"}, "spans": spans}
-    yield as_text({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+    batch: list[str] = []
+    size = 0
+    for span in _spans(conversation, losses, prompts):
+        text = as_text(span)
+        if batch and size + len(text) > BATCH_SIZE_MAX_BYTES:
+            yield _line(resource, batch)
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    yield _line(resource, batch)
 
 
-def _spans(conversation: Conversation, losses: Losses) -> Iterator[dict[str, Any]]:
-    trace = sha256(f"{conversation.tenant}/{conversation.trajectory_id}".encode("utf-8", "surrogatepass")).hexdigest()[
-        :32
-    ]
+def _line(resource: dict[str, Any], spans: list[str]) -> str:
+    scope = f'{{"scope": {{"name": "trajlake"}}, "spans": [{", ".join(spans)}]}}'
+    return f'{{"resourceSpans": [{{"resource": {as_text(resource)}, "scopeSpans": [{scope}]}}]}}'
+
+
+def _spans(conversation: Conversation, losses: Losses, prompts: str) -> Iterator[dict[str, Any]]:
+    name = f"{conversation.tenant}/{conversation.trajectory_id}"
+    trace = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     root = _span_id(trace, "agent")
-    first, last = conversation.events[0].recorded_at, max(event.recorded_at for event in conversation.events)
-    start, source = conversation.start, conversation.start.source
+    prompt: list[str] = []
+    for turn in conversation.turns:
+        if isinstance(turn, Message):
+            prompt.append(json.dumps({"role": turn.role, "parts": _parts(turn.text)}))
+            losses.add("marks of copied messages", int(turn.copied))
+        elif isinstance(turn, Summary):
+            losses.add("compactions (the prompts of later calls begin with the summary)")
+            prompt = [json.dumps({"role": "user", "parts": _parts(turn.text)})] if turn.text is not None else []
+        elif isinstance(turn, Answer):
+            part = {"type": "tool_call_response", "id": turn.call_id or turn.action_id, "response": turn.output}
+            prompt.append(json.dumps({"role": "tool", "parts": [part]}, default=repr))
+        else:
+            yield from _reply_spans(trace, root, turn, prompt, losses)
+            if prompts == "new":
+                losses.add("prompts (only what is new in them is written)")
+                prompt.clear()
+    losses.add("durations of replies (none was recorded)", _untimed(conversation))
+    conversation.count_losses(losses)
+    yield _agent_span(trace, root, conversation)
+
+
+def _agent_span(trace: str, root: str, conversation: Conversation) -> dict[str, Any]:
+    start, source, end = conversation.start, conversation.start.source, conversation.end
+    failed = end is not None and end.status == "failed"
     told: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": start.agent or None,
-        "gen_ai.agent.version": source.producer_version or None if source else None,
+        "gen_ai.agent.version": (source.producer_version or None) if source else None,
         "gen_ai.conversation.id": conversation.trajectory_id,
         "gen_ai.request.model": start.model,
         "gen_ai.tool.definitions": json.dumps(conversation.tools) if conversation.tools else None,
-        "error.type": conversation.end.reason or "failed"
-        if conversation.end and conversation.end.status == "failed"
-        else None,
+        "error.type": (end.reason if end else "") or "failed" if failed else None,
     }
-    yield _span(trace, root, "", f"invoke_agent {start.agent or 'agent'}", INTERNAL, first, last, told)
-    prompt: list[dict[str, Any]] = []
-    for turn in conversation.turns:
-        if isinstance(turn, Message):
-            prompt.append({"role": turn.role, "parts": _parts(turn.text)})
-            if turn.copied:
-                losses.add("marks of copied messages")
-        elif isinstance(turn, Summary):
-            losses.add("compactions (the prompts of later calls begin with the summary)")
-            prompt = [{"role": "user", "parts": _parts(turn.text)}] if turn.text is not None else []
-        elif isinstance(turn, Answer):
-            part = {"type": "tool_call_response", "id": turn.call_id or turn.action_id, "response": turn.output}
-            prompt.append({"role": "tool", "parts": [part]})
-        else:
-            yield from _reply_spans(trace, root, turn, prompt, losses)
-    losses.add("times between request and reply where none was recorded", _untimed(conversation))
-    conversation.count_losses(losses)
+    first, last = conversation.events[0].recorded_at, max(event.recorded_at for event in conversation.events)
+    return _span(trace, root, "", f"invoke_agent {start.agent or 'agent'}", INTERNAL, first, last, told)
 
 
-def _reply_spans(
-    trace: str, root: str, turn: Reply, prompt: list[dict[str, Any]], losses: Losses
-) -> Iterator[dict[str, Any]]:
+def _reply_spans(trace: str, root: str, turn: Reply, prompt: list[str], losses: Losses) -> Iterator[dict[str, Any]]:
     span_id = _span_id(trace, str(turn.event))
     message = {"role": "assistant", "parts": _reply_parts(turn)}
     if turn.stop_reason:
@@ -81,7 +97,7 @@ def _reply_spans(
         "gen_ai.usage.cache_read.input_tokens": usage.cached_read if usage else None,
         "gen_ai.usage.cache_write.input_tokens": usage.cache_write if usage else None,
         "gen_ai.usage.reasoning.output_tokens": usage.reasoning if usage else None,
-        "gen_ai.input.messages": json.dumps(prompt),
+        "gen_ai.input.messages": f"[{', '.join(prompt)}]",
         "gen_ai.output.messages": json.dumps([message]),
         "error.type": turn.error or turn.status if turn.status == "error" else None,
     }
@@ -89,7 +105,7 @@ def _reply_spans(
     yield _span(trace, span_id, root, f"chat {turn.model}", CLIENT, begun, turn.at, told)
     losses.add("raw response bodies", int(bool(turn.raw)))
     if turn.status == "kept" and turn.purpose == "act":
-        prompt.append({"role": "assistant", "parts": message["parts"]})
+        prompt.append(json.dumps({"role": "assistant", "parts": message["parts"]}))
     for call in turn.calls:
         if call.answer is None:
             losses.add("calls without an answer (no execute_tool span)")

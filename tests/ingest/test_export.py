@@ -216,6 +216,19 @@ def test_otlp_reads_back_as_the_same_conversation(trajlake: Command, imported: P
         assert back.usage()[3] == sum(one.usage.output or 0 for one in replies if one.usage)
 
 
+def test_otlp_of_a_long_session_is_many_lines_that_read_back_as_one_trace(
+    trajlake: Command, imported: Path, tmp_path: Path
+) -> None:
+    (name,) = names(imported, "pi/")
+    (path,) = exported(trajlake, imported, "otlp", name, folder=tmp_path / "out", options=("--prompts", "new"))
+    assert path.stat().st_size < 4_000_000
+    (full,) = exported(trajlake, imported, "otlp", names(imported, "claude-code/5e41")[0], folder=tmp_path / "full")
+    assert len(full.read_text().splitlines()) > 2
+    back = read("otlp", full)
+    assert len({item.trajectory_id for item in back.items}) == 1
+    assert (len(back.calls), back.unanswered) == (42, 0)
+
+
 def test_jsonl_holds_the_events_word_for_word_and_their_blobs_beside(
     trajlake: Command, imported: Path, tmp_path: Path
 ) -> None:
