@@ -32,6 +32,34 @@ class FileFacts(NamedTuple):
     is_folder: bool
 
 
+class DeviceFacts(NamedTuple):
+    """A block device as the system counts it: cache flushes and bytes written since boot.
+
+    `write_cache` is "write back" (volatile: barriers flush it), "write through" (none needed), or "".
+    """
+
+    name: str
+    write_cache: str
+    flushes: int
+    written_bytes: int
+
+
+class EntryFacts(NamedTuple):
+    """What `Env.look` tells of one name, links not followed: kind ("file", "folder", "link" or "other"), permission
+    bits, size in bytes, times in ns UTC, inode.
+    """
+
+    kind: str
+    mode: int
+    size_bytes: int
+    modified_at_ns: int
+    changed_at_ns: int
+    inode: int
+
+
+_KINDS: Final = {0o100000: "file", 0o040000: "folder", 0o120000: "link"}
+
+
 class Env:
     """The real machine. Methods are safe to call from any thread.
 
@@ -119,6 +147,26 @@ class Env:
         found = os.stat(path)
         return FileFacts(found.st_size, found.st_mtime_ns // 1000, found.st_ino, (found.st_mode & 0o170000) == 0o040000)
 
+    def look(self, path: str) -> EntryFacts:
+        """Return the facts of a name itself; FileNotFoundError if there is none. For workspaces."""
+        found = os.lstat(path)
+        kind = _KINDS.get(found.st_mode & 0o170000, "other")
+        return EntryFacts(
+            kind, found.st_mode & 0o7777, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+        )  # fmt: skip
+
+    def read_link(self, path: str) -> str:
+        """Return where a symbolic link points."""
+        return os.readlink(path)
+
+    def make_link(self, target: str, path: str) -> None:
+        """Make a symbolic link at `path`; FileExistsError if the name is taken."""
+        os.symlink(target, path)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Set the permission bits of a file or folder."""
+        os.chmod(path, mode)
+
     def touch(self, path: str) -> None:
         """Set the mtime of an existing file to now."""
         os.utime(path)
@@ -145,6 +193,20 @@ class Env:
                 if f"{path}/".startswith(f"{mount}/") and len(mount) >= best:
                     best, kind = len(mount), tail.split(" ", 1)[0]
         return kind
+
+    def device(self, path: str) -> DeviceFacts | None:
+        """Return the counters of the device under `path`, None where the system tells none (network, memory)."""
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            number = os.stat(path).st_dev
+            folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve(strict=True)
+            if (folder / "partition").exists():  # flushes are counted for whole disks only
+                folder = folder.parent
+            counts = (folder / "stat").read_text(encoding="ascii").split()
+            cache = ""
+            with contextlib.suppress(OSError):
+                cache = (folder / "queue/write_cache").read_text(encoding="ascii").strip()
+            return DeviceFacts(folder.name, cache, int(counts[15]), int(counts[6]) * 512)
+        return None
 
     # -- locks -------------------------------------------------------------------------------------------------
 
