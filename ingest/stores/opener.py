@@ -45,3 +45,33 @@ def _database(url: str) -> Any:
     from .postgres_database import Database
 
     return Database(url)
+
+
+def open_object(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lambda _: False) -> Any:
+    """Return the store of `kind` (lease, mail, arbiter or replica) in object storage. Nothing is asked yet.
+
+    A server that ignores conditional puts is refused by the first call that would rely on them.
+    """
+    from .object_lease import ObjectLeaseStore
+    from .object_mail import ObjectArbiter, ObjectMailStore
+    from .object_replica import ObjectReplica
+
+    client = _client(url)
+    match kind:
+        case "lease":
+            return ObjectLeaseStore(client, is_dead=is_dead)
+        case "mail":
+            return ObjectMailStore(client)
+        case "arbiter":
+            return ObjectArbiter(client)
+        case "replica":
+            return ObjectReplica(client)
+    raise RootError(f"{without_secrets(url)}: object storage keeps no {kind} store")
+
+
+@functools.lru_cache(maxsize=16)
+def _client(url: str) -> Any:
+    """One client per URL and process."""
+    from .object_client import ObjectClient
+
+    return ObjectClient(url)

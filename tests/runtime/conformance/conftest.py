@@ -63,8 +63,32 @@ def postgres_backend(folder: Path) -> Iterator[Backend]:
             one.close()
 
 
-BACKENDS: dict[str, Callable[[Path], Iterator[Backend]]] = {"file": file_backend, "postgres": postgres_backend}
-MARKS = {"postgres": [pytest.mark.postgres]}
+def object_backend(folder: Path) -> Iterator[Backend]:
+    from tests.support.object_store import CREDENTIALS, fresh_url
+    from trajlake.ingest.stores.object_client import ObjectClient
+    from trajlake.ingest.stores.object_lease import CLOCK_STEP_S, ObjectLeaseStore
+    from trajlake.ingest.stores.object_mail import ObjectArbiter, ObjectMailStore
+    from trajlake.ingest.stores.object_replica import ObjectReplica
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        client = ObjectClient(fresh_url())
+        yield Backend(
+            leases=lambda: ObjectLeaseStore(client),
+            mail=lambda: ObjectMailStore(client),
+            arbiter=lambda: ObjectArbiter(client),
+            replica=lambda: ObjectReplica(client),
+            clock_step_s=CLOCK_STEP_S,
+        )
+
+
+BACKENDS: dict[str, Callable[[Path], Iterator[Backend]]] = {
+    "file": file_backend,
+    "postgres": postgres_backend,
+    "s3": object_backend,
+}
+MARKS = {"postgres": [pytest.mark.postgres], "s3": [pytest.mark.s3]}
 
 
 PARAMETERS = {name: pytest.param(name, marks=MARKS.get(name, [])) for name in sorted(BACKENDS)}
