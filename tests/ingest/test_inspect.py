@@ -259,6 +259,14 @@ def test_samples_without_a_uuid_are_told_apart_by_id_and_epoch() -> None:
 # -- damage
 
 
+def test_without_zstd_support_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = eval_writer.zstd(eval_writer.whole(log()))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(BadSource, match="install the package 'zstandard'"):
+        read("inspect", source(data))
+    assert len(read("inspect", source(eval_writer.deflated(eval_writer.whole(log())))).of(ModelReplied)) == 2
+
+
 def two_samples() -> list[tuple[str, bytes]]:
     run = log()
     run["samples"].append({**run["samples"][0], "id": "s2", "uuid": "UUID2"})
