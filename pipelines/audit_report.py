@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from . import html_page as h
 from .audit_run import ControlResult, Finding, Verdict
+from .audit_session import FIRST_DAY, LAST_DAY
 
 if TYPE_CHECKING:
     from .audit import Report
@@ -58,7 +60,7 @@ def _scope(report: Report) -> str:
             ("lake", h.code(report.lake)),
             ("snapshot", h.shown(f"{report.snapshot} (run {report.snapshot_run})")),
             ("tenant", h.code(scope.tenant) or "all"),
-            ("trajectories started", h.shown(f"{scope.first} to {scope.last}")),
+            ("trajectories started", h.shown(_days(scope.first, scope.last))),
             ("as of", h.shown(scope.now.isoformat())),
             ("audit run", h.code(report.run) + " at " + h.shown(report.at.isoformat(timespec="seconds"))),
             ("by", h.code(report.actor)),
@@ -73,6 +75,12 @@ def _scope(report: Report) -> str:
             ("software", h.shown(", ".join(f"{name} {number}" for name, number in report.versions.items()))),
         ]
     )
+
+
+def _days(first: dt.date, last: dt.date) -> str:
+    if (first, last) == (FIRST_DAY, LAST_DAY):
+        return "on any day"
+    return f"{'' if first == FIRST_DAY else f'from {first} '}{'' if last == LAST_DAY else f'to {last}'}".strip()
 
 
 def _line(result: ControlResult) -> tuple[str, ...]:
@@ -95,7 +103,7 @@ def _control(result: ControlResult, found: list[Finding]) -> str:
             ("proves", h.shown(control.proves)),
             ("clauses", h.shown(control.clauses)),
             ("grain", h.shown(control.grain)),
-            *([("why not", h.shown(result.note))] if result.note else []),
+            *([("note", h.shown(result.note))] if result.note else []),
             ("SQL", h.code(f"{control.sha256[:16]}…") + h.details("show", h.block(control.sql))),
         ]
     )

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-import tests.sql.audit_variants_more  # registers its variants
+import tests.sql.audit_variants_joins  # registers its variants
+import tests.sql.audit_variants_more
 import tests.sql.audit_variants_tables  # noqa: F401
 from tests.sql.audit_story import START, Row, Story, digest, minute, tables_of
 from tests.sql.audit_variants import NOW, STARTS, VARIANTS
@@ -111,7 +112,11 @@ def _ledgers(tables: dict[str, list[Row]], stories: Iterable[Story]) -> None:
 
 SCOPE_ALL = Scope(
     now=minute(NOW),
-    retention=(Retention("*", "blobs", 100, 200), Retention("*", "payloads", None, 300)),
+    retention=(
+        Retention("*", "blobs", 100, 200),
+        Retention("*", "payloads", None, 300),
+        Retention("beta", "payloads", 0, None),
+    ),
     compatible=((1, 2), (2, 4)),
 )
 SCOPE_NARROW = SCOPE_ALL._replace(tenant=IN_SCOPE, first=DAY, last=DAY)

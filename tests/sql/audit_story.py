@@ -80,13 +80,14 @@ class Story:
         origin: str = "live",
         model: str = "m1",
         at: float = 5.0,
+        turn: int = 0,
         **start: Any,
     ) -> None:
         self.tenant, self.trajectory_id, self.model = tenant, trajectory_id, model
         self.started_on = START.date()
         self.events: list[Event] = []
         self.astray: list[Event] = []
-        self.token, self.turn, self.at, self.schema_version = 1, 0, at, 1
+        self.token, self.turn, self.at, self.schema_version = 1, turn, at, 1
         self.strip: list[tuple[int, str]] = []
         self.edits: list[tuple[int, Row]] = []
         self.edits_aside: list[tuple[int, Row]] = []
@@ -207,13 +208,13 @@ class Story:
             at=at,
         )
 
-    def context(self, *, keep: int | None = None, purpose: str = "act", **more: Any) -> int:
+    def context(self, *, keep: int | None = None, purpose: str = "act", base: int | None = None, **more: Any) -> int:
         """Build the context out of everything shown since: `keep` of the earlier items (all by default)."""
         kept = self._items if keep is None else keep
         number = self.add(
             ContextBuilt(
-                context_hash=digest(f"context {self.next}"), purpose=purpose, base=self._context, keep=kept,
-                append=tuple(self._shown), **more,
+                context_hash=digest(f"context {self.next}"), purpose=purpose, keep=kept, append=tuple(self._shown),
+                base=self._context if base is None else base, **more,
             )
         )  # fmt: skip
         self._items, self._shown, self._context = kept + len(self._shown), [], number

@@ -310,12 +310,12 @@ def hold(s: Story, *actions: str, at: float = 1, **more: Any) -> None:
 
 @variant()
 def q20_kept_too_long(s: Story, bad: bool) -> Found:
-    return when(bad, "Q20", kept(s, 201 if bad else 199, there=True))
+    return when(bad, "Q20", kept(s, 201 if bad else 200, there=True))
 
 
 @variant()
 def q20_destroyed_early(s: Story, bad: bool) -> Found:
-    return when(bad, "Q20", kept(s, 99 if bad else 101, there=False))
+    return when(bad, "Q20", kept(s, 99 if bad else 100, there=False))
 
 
 @variant()
@@ -348,7 +348,7 @@ def q20_erased(s: Story, bad: bool) -> Found:
     hold(s, "place", at=20)
     number = kept(s, 5, there=False)
     erasure = {"erasure_id": own(s, "e"), "epoch": 1, "state": "complete", "trajectory_id": s.trajectory_id}
-    s.ledger.append(("erasures", {**erasure, "at": minute(30 if bad else 10)}))
+    s.ledger.append(("erasures", {**erasure, "at": minute(20 if bad else 19)}))
     return when(bad, "Q20", number)
 
 
