@@ -16,7 +16,7 @@ from trajlake.schemas.events import ImportSource, ParentAction, Usage
 
 from .build import Trajectory, first_record_hash, label, record_tree, session_id, time_us
 from .chat_shapes import Said, canonical_arguments, said_all, said_of
-from .contract import Item, Loss
+from .contract import BadSource, Item, Loss
 from .inspect_sample import NO_RAW, Sample
 from .json_text import NotJson, object_text, raw_elements, raw_members, text_of, value_of
 from .prompts import Pooled, PromptLog
@@ -53,22 +53,38 @@ class SampleRun:
             task = next((said.text for said in found if said.role == "user"), None)
         self.main.trajectory.set_task(task)
 
-    def event(self, raw: msgspec.Raw, place: str) -> None:
-        """Feed one event of the sample."""
+    def event(self, raw: msgspec.Raw, place: str, owner: str | None = None) -> None:
+        """Feed one event of the sample; `owner` is the trajectory it belongs to where its place says so."""
         try:
             parts = raw_members(raw) or {}
             kind = label(_value(parts, "event")) or "event"
             at = time_us(_value(parts, "timestamp"))
             self._structure(kind, parts)
-            agent = self.agents.get(owner := self._owner(label(_value(parts, "span_id")))) or self._agent(owner)
-            if agent.event(kind, parts, raw, at, place, purpose="score" if self._scoring(parts) else "act"):
-                self.loss.map(kind)
-                return
-        except NotJson as error:
+            name = self._owner(label(_value(parts, "span_id"))) if owner is None else owner
+            agent = self.agents.get(name) or self._agent(name)
+            nested = raw_elements(parts.get("events", NO_RAW)) or []
+            if nested:
+                raw = msgspec.Raw(object_text(parts, without=("events",)).encode("utf-8", "surrogateescape"))
+            mapped = agent.event(kind, parts, raw, at, place, purpose="score" if self._scoring(parts) else "act")
+        except (NotJson, BadSource) as error:
             self.loss.problem(place, f"cannot be read ({error}); kept as text")
-            kind, at, agent = "unreadable event", None, self.main
-        agent.trajectory.keep(kind, text_of(raw), at=at, place=place)
-        self.loss.keep(kind)
+            kind, at, agent, nested, mapped = "unreadable event", None, self.main, [], False
+        if mapped:
+            self.loss.map(kind)
+        else:
+            agent.trajectory.keep(kind, text_of(raw), at=at, place=place)
+            self.loss.keep(kind)
+        self._nested(nested, kind, parts if nested else {}, place)
+
+    def _nested(self, events: list[msgspec.Raw], kind: str, parts: dict[str, msgspec.Raw], place: str) -> None:
+        """Older logs put what happened inside a tool or subtask inside its event: a trajectory of its own."""
+        if not events:
+            return
+        name = f"{kind}-{label(_value(parts, 'id')) or label(_value(parts, 'name'))}"
+        while name in self.agents:
+            name += "+"
+        for number, raw in enumerate(events):
+            self.event(raw, f"{place}/events/{number}", name)
 
     def finish(self) -> None:
         """Keep what stands around the events, and end."""
@@ -299,9 +315,6 @@ class _Agent:
         if result not in (said.output, "", None):
             skipped.remove("result")
         self.trajectory.keep("tool (details)", object_text(parts, without=skipped), at=at, place=place)
-        for number, nested in enumerate(raw_elements(parts.get("events", NO_RAW)) or []):
-            self.trajectory.keep("event inside a tool's", text_of(nested), at=at, place=f"{place}/events/{number}")
-            self.loss.keep("event inside a tool's")
         return True
 
     def _approval(self, parts: dict[str, msgspec.Raw], raw: msgspec.Raw, at: int | None, place: str) -> bool:

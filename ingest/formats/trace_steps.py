@@ -70,13 +70,15 @@ class Trace:
         delivered = {
             said.call_id: said for step in ordered for said in step.prompt if said.role == "tool" and said.call_id
         }
-        runs: dict[str, _Agent] = {}
-        main = runs[""] = self._open("", ordered)
+        # Every trajectory is opened before the first event is given: a hostile id refuses the trace as a whole.
+        names = list(dict.fromkeys(["", *(owners.get(step.id, "") for step in ordered)]))
+        runs = {
+            name: self._open(name, [one for one in ordered if not name or owners.get(one.id, "") == name])
+            for name in names
+        }
         for step in ordered:
-            owner = owners.get(step.id, "")
-            if owner not in runs:
-                runs[owner] = self._open(owner, [one for one in ordered if owners.get(one.id, "") == owner])
-            runs[owner].step(step, delivered)
+            runs[owners.get(step.id, "")].step(step, delivered)
+        main = runs[""]
         for run in runs.values():
             run.trajectory.settle()
         self.main = main.trajectory

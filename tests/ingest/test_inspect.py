@@ -230,6 +230,18 @@ def test_an_agent_inside_an_agent_is_a_trajectory_below_the_sample() -> None:
     assert starts["inspect/UUID1/agent-inner"].parent.trajectory_id == "inspect/UUID1"
 
 
+def test_what_older_logs_put_inside_a_tool_event_is_a_trajectory_of_its_own() -> None:
+    run = log()
+    run["samples"][0]["events"][3]["events"] = [model(20, [[0, 1]], assistant(9, "inner")), event("info", 21, data="x")]
+    got = read("inspect", source(eval_writer.deflated(eval_writer.whole(run))))
+    inner = events_of(got)["inspect/UUID1/agent-tool-c1"]
+    assert [type(item.payload).__name__ for item in inner] == [
+        "TaskStarted", "MessageAdded", "ContextBuilt", "ModelReplied", "SourceKept", "SourceKept",
+    ]  # fmt: skip
+    assert got.usage()[0] == 3 * 105
+    assert check(importer("inspect"), source(eval_writer.deflated(eval_writer.whole(run)))) == []
+
+
 def test_an_unfinished_run_gives_its_finished_samples_and_later_only_what_is_new() -> None:
     whole = read("inspect", source(eval_writer.deflated(eval_writer.whole(log()))))
     running = read("inspect", source(eval_writer.deflated(eval_writer.whole(log(), finished=False))))
@@ -308,6 +320,19 @@ def test_a_hostile_sample_id_costs_its_sample() -> None:
     got = read("inspect", source(json.dumps(run).encode()))
     assert set(events_of(got)) == {"inspect/EV1", "inspect/UUID1"}
     assert "looks like a path" in got.loss.problems[0]
+
+
+def test_a_hostile_span_id_costs_its_event_only() -> None:
+    run = log()
+    run["samples"][0]["events"] += [
+        event("span_begin", 10, id="outer", type="agent", name="react"),
+        event("span_begin", 11, id="../../x", type="agent", name="helper", parent_id="outer"),
+        model(12, [[0, 1]], assistant(9, "sub"), span_id="../../x"),
+    ]
+    got = read("inspect", source(json.dumps(run).encode()))
+    assert set(events_of(got)) == {"inspect/EV1", "inspect/UUID1"}
+    assert len(got.kept("unreadable event")) == 1
+    assert check(importer("inspect"), source(json.dumps(run).encode())) == []
 
 
 def test_a_member_that_states_a_size_no_honest_one_has_is_refused_before_it_is_unpacked() -> None:

@@ -226,6 +226,15 @@ def test_the_real_ai_sdk_spans_have_their_replies_prompts_tokens_and_times(share
     assert check(importer("otlp"), Source.of_path(str(path))) == []
 
 
+def test_a_hostile_span_id_of_an_agent_refuses_its_trace_and_no_other() -> None:
+    inner = span(5, 2, {"gen_ai.operation.name": "invoke_agent"}, parent=1, spanId="..")
+    bad = [AGENT, span(2, 1, NEW[0]), inner, {**span(6, 3, NEW[0]), "parentSpanId": ".."}]
+    good = [{**one, "traceId": TRACE[::-1]} for one in (AGENT, span(2, 1, NEW[0]))]
+    got = read("otlp", document(batch(*bad, *good)))
+    assert {item.trajectory_id for item in got.items} == {f"otlp/{TRACE[::-1]}"}
+    assert (got.loss.skipped, got.loss.problem_count) == ({"hostile id": 4}, 1)
+
+
 # -- Langfuse
 
 
