@@ -47,7 +47,7 @@ def check_barrier(env: Env, folder: str, *, count: int = 50) -> BarrierReport:
             env.unlink(path)
     median, p99 = taken[count // 2], taken[min(count - 1, count * 99 // 100)]
     kind = env.file_system(folder)
-    return BarrierReport(kind, count, median, p99, [*file_system_warnings(kind, folder), *_speed_warnings(median)])
+    return BarrierReport(kind, count, median, p99, [*file_system_warnings(kind, folder), *speed_warnings(median)])
 
 
 def file_system_warnings(kind: str, folder: str) -> list[str]:
@@ -64,7 +64,8 @@ def file_system_warnings(kind: str, folder: str) -> list[str]:
     return []
 
 
-def _speed_warnings(median_us: float) -> list[str]:
+def speed_warnings(median_us: float) -> list[str]:
+    """Return what to tell of a barrier that takes so many µs at the median; nothing where that is to be expected."""
     if median_us > SLOW_US:
         return [
             (

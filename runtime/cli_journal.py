@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ import typer
 
 from trajlake.runtime.cli_errors import EXIT_DONE, EXIT_FINDINGS, UserError, one_line
 from trajlake.runtime.cli_root import JOURNAL, JSON, ROOT, open_root, print_json, settings_of, table
+from trajlake.runtime.settings import load
 
 if TYPE_CHECKING:
     from trajlake.runtime.root import Root
@@ -100,18 +102,84 @@ def tail(
         events = list(_events(opened, writer, start, trajectory_id, tenant, next_lsn))
         last = sorted([*last, *events[-lines:]], key=lambda event: event.recorded_at)[-lines:] if lines else []
     _print_events(last, as_json)
+    seen: dict[str, list[tuple[str, int]]] = {}
     while follow:
         sys.stdout.flush()
         time.sleep(0.3)
         for writer in opened.writers():
-            _print_events(_events(opened, writer, next_lsn.get(writer, 0), trajectory_id, tenant, next_lsn), as_json)
+            marks = _marks(opened, writer)
+            if seen.get(writer) != marks:
+                seen[writer] = marks
+                start = next_lsn.get(writer, 0)
+                _print_events(_events(opened, writer, start, trajectory_id, tenant, next_lsn), as_json)
 
 
-def dump(root: ROOT = None, journal: JOURNAL = None, trajectory_id: ONE_ID = None, tenant: OF_TENANT = None) -> None:
-    """Write every event as one line of JSON, writer by writer in lsn order; payload texts are as recorded."""
+def dump(
+    root: ROOT = None,
+    journal: JOURNAL = None,
+    trajectory_id: ONE_ID = None,
+    tenant: OF_TENANT = None,
+    lsn: Annotated[int | None, typer.Option("--lsn", min=0, help="Only the event at this lsn, of each writer.")] = None,
+    writer: Annotated[str | None, typer.Option("--writer", metavar="ID", help="Only this writer's events.")] = None,
+    number: Annotated[
+        int | None, typer.Option("--number", min=0, help="Only this sequence number of the trajectory --id.")
+    ] = None,
+) -> None:
+    """Write every event as one line of JSON, writer by writer in lsn order; payload texts are as recorded.
+
+    With --lsn, or --id and --number, one event is read by its place, through the index of its segment.
+    """
     opened = open_root(settings_of(journal, root=root).journal)
-    for writer in opened.writers():
-        _print_events(_events(opened, writer, 0, trajectory_id, tenant, {}), as_json=True)
+    writers = opened.writers()
+    if writer is not None:
+        if writer not in writers:
+            raise UserError(f"no writer {writer!r} in {opened.path}; 'trajlake journal ls' lists them")
+        writers = [writer]
+    if number is not None and (trajectory_id is None or lsn is not None):
+        raise UserError("--number says which event of a trajectory: give --id too, and no --lsn")
+    if lsn is not None or number is not None:
+        _print_events(_at_place(opened, writers, trajectory_id, tenant, lsn, number), as_json=True)
+        return
+    for one in writers:
+        _print_events(_events(opened, one, 0, trajectory_id, tenant, {}), as_json=True)
+
+
+def _at_place(
+    root: Root, writers: list[str], trajectory_id: str | None, tenant: str | None, lsn: int | None, number: int | None
+) -> list[Event]:
+    """The events at one lsn, or of one number; an error that says so if there is none."""
+    from trajlake.runtime.journal_errors import SegmentCorrupt
+    from trajlake.runtime.point_read import read_lsn, read_sequence_number
+
+    folders = [root.writer_folder(writer) for writer in writers]
+    try:
+        if lsn is not None:
+            read = (read_lsn(root.env, folder, lsn) for folder in folders)
+            wanted = (trajectory_id, tenant)
+            found = [
+                event for event in read
+                if event and wanted[0] in (None, event.trajectory_id) and wanted[1] in (None, event.tenant)
+            ]  # fmt: skip
+        else:
+            assert trajectory_id is not None
+            assert number is not None
+            found = read_sequence_number(root.env, folders, tenant or load().tenant, trajectory_id, number)
+    except SegmentCorrupt as error:
+        raise UserError(f"{error}; run 'trajlake journal verify {root.path}'") from None
+    if not found:
+        place = f"lsn {lsn}" if lsn is not None else f"sequence number {number} of {trajectory_id!r}"
+        raise UserError(f"no event at {place} in {root.path}; 'trajlake journal ls' shows what is here")
+    return found
+
+
+def _marks(root: Root, writer: str) -> list[tuple[str, int]]:
+    """What changes in a writer's folder whenever it appends: names, and when each was written last."""
+    folder = root.writer_folder(writer)
+    marks: list[tuple[str, int]] = []
+    for name in root.env.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            marks.append((name, root.env.stat(f"{folder}/{name}").modified_at_us))
+    return marks
 
 
 def _near_the_end(root: Root, writer: str, lines: int) -> int:

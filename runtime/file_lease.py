@@ -281,6 +281,18 @@ class FileLeaseStore:
         return self._env.boottime_us() / 1e6
 
 
+def as_restored(text: bytes, path: str, tenure: Tenure) -> bytes:
+    """Return a record as a restored root holds it: nobody's lease, and `tenure`, which nobody held, as the last one.
+
+    The next token is then above any of that tenure's generation. Raises `LeaseError` for a damaged record.
+    """
+    stored = _decode(text, path)
+    _check_above(tenure.token, stored.tenures[-1].token)
+    return _encode(
+        msgspec.structs.replace(stored, revision=stored.revision + 1, tenures=(*stored.tenures, tenure), lease=None)
+    )
+
+
 def _check_above(token: int, highest: int) -> None:
     if token <= highest:
         raise ValueError(f"token {token} is not above {highest}, the highest of the lease record")

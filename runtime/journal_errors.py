@@ -16,7 +16,9 @@ from __future__ import annotations
 
 
 class JournalError(Exception):
-    """Root of the journal's errors; its text is one line fit for a user."""
+    """Root of the journal's errors; its text is one line fit for a user. `exit_code`: what a command ends with."""
+
+    exit_code = 2
 
 
 class EventRefused(JournalError, ValueError):
@@ -34,6 +36,8 @@ class WriterLocked(JournalError):
 class JournalFull(JournalError):
     """The disk has no room for another segment. Raised before anything is queued: free space, then retry."""
 
+    exit_code = 3
+
 
 class JournalClosed(JournalError):
     """The writer was closed, or belongs to the parent of a fork."""
@@ -41,6 +45,8 @@ class JournalClosed(JournalError):
 
 class OutcomeUnknown(JournalError):
     """A wait ended without an answer. The events may be durable, or become so: never treat this as "not written"."""
+
+    exit_code = 3
 
 
 class JournalFailed(OutcomeUnknown):

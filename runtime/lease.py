@@ -26,6 +26,8 @@ RENEW_EVERY_S: Final = 15.0
 class LeaseError(Exception):
     """Root of the lease errors; its text is one line fit for a user."""
 
+    exit_code = 2
+
 
 class LeaseBusy(LeaseError):
     """Held by a worker that is not known to be dead."""
