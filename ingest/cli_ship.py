@@ -56,9 +56,7 @@ def ship(
     try:
         while not stop.is_set():
             if shipper is not None:
-                report = shipper.run()
-                if report.segments_shipped or report.imports_put or report.missing:
-                    show(report, as_json)
+                _ship_round(shipper, as_json)
             if beside is not None and not beside.is_alive():
                 raise UserError("the warm tier's thread ended; see above, then start again", exit_code=3)
             stop.wait(every_s)
@@ -67,6 +65,17 @@ def ship(
         if beside is not None:
             beside.join()
     return EXIT_DONE
+
+
+def _ship_round(shipper: Shipper, as_json: bool) -> None:
+    """One round to the landing; one that does not answer is tried again in the next, for as long as it takes."""
+    try:
+        report = shipper.run()
+    except OSError as error:
+        print(f"trajlake: landing: {one_line(str(error))}; trying again", file=sys.stderr, flush=True)
+        return
+    if report.segments_shipped or report.imports_put or report.missing:
+        show(report, as_json)
 
 
 def _ship_once(shipper: Shipper | None, tier: WarmShipper | None, as_json: bool) -> int:
