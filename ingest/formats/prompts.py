@@ -39,6 +39,7 @@ class PromptLog:
         self._keys: list[str] = []
         self._numbers: list[int] = []
         """Key and event of each item of the context as it stands."""
+        self._in_use: set[int] = set()
         self._known: dict[str, list[_Held]] = {}
 
     def show(self, prompt: Sequence[Said | Pooled], at: int | None, place: str | Sequence[str]) -> bool:
@@ -67,13 +68,11 @@ class PromptLog:
         known = self._known.get(key)
         if not known:
             return False
-        in_use = set(self._numbers)
-        held = next((one for one in known if one.number not in in_use), None)
+        held = next((one for one in known if one.number not in self._in_use), None)
         if held is None:
             return False
         self.trajectory.recall(held.number, held.digest)
-        self._keys.append(key)
-        self._numbers.append(held.number)
+        self._put(key, held.number)
         return True
 
     def _new(self, said: Said, at: int | None, place: str, **more: Any) -> None:
@@ -129,10 +128,15 @@ class PromptLog:
             self._note(Said("user", wire, summary).key, number, wire)
 
     def _cut(self, length: int) -> None:
+        self._in_use.difference_update(self._numbers[length:])
         del self._keys[length:]
         del self._numbers[length:]
 
-    def _note(self, key: str, number: int, wire: Any) -> None:
+    def _put(self, key: str, number: int) -> None:
         self._keys.append(key)
         self._numbers.append(number)
+        self._in_use.add(number)
+
+    def _note(self, key: str, number: int, wire: Any) -> None:
+        self._put(key, number)
         self._known.setdefault(key, []).append(_Held(number, item_hash(record_tree(wire))))
