@@ -18,12 +18,13 @@ from trajlake.schemas import values
 from trajlake.schemas.canonical_json import exact_canonical
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import DriftDetected, TaskEnded, TaskStarted
-from trajlake.schemas.history import canonical, given_up
+from trajlake.schemas.history import canonical
 from trajlake.schemas.versions import readable
 
 from .agent import driver_async, driver_sync
 from .agent.errors import AgentError, Diverged, Unwind
 from .agent.requests import Request, Steps
+from .agent.rolled import left_behind
 from .agent.session import Session, Setup
 
 if TYPE_CHECKING:
@@ -74,21 +75,20 @@ class TurnOver(Unwind):
 class ReplaySession(Session):
     """A session that serves and never runs anything."""
 
-    def __init__(self, journal: Journal, events: list[Event], left_out: frozenset[int], only: int | None) -> None:
+    def __init__(self, journal: Journal, events: list[Event], only: int | None) -> None:
         first = events[0]
         setup = Setup(tools=journal.tools, policy=journal.policy, resolvers=journal.resolvers)
         super().__init__(journal.ports_for_reading, setup, first.tenant, first.trajectory_id)
-        self.given_up = left_out
-        self.view = self.new_view()
         for event in events:
             self.adopt(event)
+        self.learn_roll_backs()
+        self.view = self.new_view()
         self.resumed = self.end_shown = True
         self.only = only
-        self.kept = [event for event in events if event.sequence_number not in left_out]
         self.by_turn: dict[int, list[Event]] = {}
-        for event in self.kept:
-            self.by_turn.setdefault(event.turn, []).append(event)
-        self.last_turn = max(event.turn for event in self.kept)
+        for event in events:
+            self.by_turn.setdefault(self.left.turn_of(event), []).append(event)
+        self.last_turn = self.open_turn
         self.open_turn = self.last_turn if only is None else only
         self.loop = ReplayLoop()
         self.compares_heads = True
@@ -127,8 +127,8 @@ class ReplayLoop:
         if s.last_turn < 0:
             return 0
         number = 0 if s.only is None else max(s.only, 0)
-        for event in s.kept:
-            if event.turn < number and event.sequence_number > s.view.applied:
+        for event in s.of_turns(lambda turn: turn < number):
+            if event.sequence_number > s.view.applied:
                 s.view.apply(event)
         s.enter_turn(number, s.of_turn(number))
         return number
@@ -154,10 +154,10 @@ def replay(agent: Callable[..., Any], events: Iterable[Event], *, journal: Journ
     refused = _refusal(history.events, bool(history.conflicts))
     if refused is not None:
         return refused
-    left_out = given_up(history.events)
-    last_turn = max(event.turn for event in history.events if event.sequence_number not in left_out)
+    left = left_behind(history.events)
+    last_turn = max(left.turn_of(event) for event in history.events)
     for only in range(max(last_turn, 0) + 1) if cold else (None,):
-        report = _one_pass(agent, ReplaySession(journal, history.events, left_out, only))
+        report = _one_pass(agent, ReplaySession(journal, history.events, only))
         if not report.same:
             return report
     return Report(verdict="same")

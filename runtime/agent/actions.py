@@ -88,9 +88,19 @@ class Actions:
         found = [action for action in self.by_id.values() if not action.outcome and action.authorized_seq >= 0]
         return sorted(found, key=lambda action: max(action.intent_seq, action.authorized_seq))
 
-    def apply(self, event: Event) -> None:
-        """Take in one event."""
+    def gave_up(self, event: Event) -> None:
+        """Take in an event that a roll-back gave up: an approval that its intent spent stays spent."""
         body = event.body
+        if isinstance(body, ToolIntent) and body.approval:
+            owner = self.by_id.get(self.approvals.get(body.approval, ""))
+            if owner is not None and owner.approval is not None and owner.approval.approval_id == body.approval:
+                owner.approval = replace(owner.approval, used=True)
+
+    def apply(self, event: Event, *, known_only: bool = False) -> None:
+        """Take in one event. `known_only`: a roll-back left it behind, so it begins no action of its own."""
+        body = event.body
+        if known_only and getattr(body, "action_id", None) not in self.by_id:
+            return
         if isinstance(body, ModelReplied):
             self._proposed(event.sequence_number, body)
         elif isinstance(body, Authorized):

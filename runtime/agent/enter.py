@@ -16,7 +16,7 @@ from trajlake.schemas.canonical_json import exact_canonical
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import LeaseAcquired, Payload, TaskEnded, TaskStarted
 from trajlake.schemas.events import ResumeRefused as Refusal
-from trajlake.schemas.history import History, canonical, given_up
+from trajlake.schemas.history import History, canonical
 from trajlake.schemas.state.budget import normal
 from trajlake.schemas.versions import resumable
 
@@ -160,7 +160,6 @@ def begin(s: Session, known: Known, order: Order) -> Steps:
 
 def adopt_history(s: Session, known: Known) -> None:
     """Take over the canonical events read: identity, open turn, and a view of the whole log."""
-    left_out = given_up(known.history.events)
     started: TaskStarted = known.history.events[0].body
     day = datetime.fromtimestamp(known.history.events[0].recorded_at / 1e6, UTC).date().isoformat()
     s.info = TrajectoryInfo(
@@ -172,11 +171,10 @@ def adopt_history(s: Session, known: Known) -> None:
     s.live = False
     for event in known.history.events:
         s.adopt(event)
-    s.given_up = left_out
     s.superseded_keys = frozenset(
         event.body.key for event in known.history.superseded if event.type == "ToolIntent" and event.payload is not None
     )
-    s.open_turn = s.turn = max(event.turn for event in s.events if event.sequence_number not in left_out)
+    s.learn_roll_backs()
     s.live = True
     s.view = s.new_view()
     for event in s.events:

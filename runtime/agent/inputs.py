@@ -44,7 +44,7 @@ def message(s: Session, role: str, wire: dict[str, Any]) -> None:
     nth, event = s.table.take("message", role)
     if event is None:
         if s.turn < 0 <= s.open_turn:
-            s.drift(_message_drift(f"{role} #{nth}", None, payload))
+            s.drift(_message_drift(f"{role} #{nth}", None, payload), None, tree)
             return
         s.go_live(f"message {role} #{nth}")
         s.record_at_once(payload)
@@ -52,7 +52,7 @@ def message(s: Session, role: str, wire: dict[str, Any]) -> None:
     if event.body.item_hash != payload.item_hash:
         if s.turn >= 0:
             raise Diverged(s.turn, f"message {role} #{nth}", event.body.wire, tree)
-        s.drift(_message_drift(f"{role} #{nth}", event.body.item_hash, payload))
+        s.drift(_message_drift(f"{role} #{nth}", event.body.item_hash, payload), event, tree)
     s.serve([event])
 
 

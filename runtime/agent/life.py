@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from trajlake.schemas.envelope import Event
@@ -91,7 +90,7 @@ def _reset(s: Session) -> None:
     """Make ready for re-entry: the agent sees nothing yet, its recorded operations are served."""
     s.live = False
     s.view = s.new_view()
-    s.enter_turn(-1, _events_of(s, lambda turn: turn == -1))
+    s.enter_turn(-1, s.of_turns(lambda turn: turn == -1))
     if s.open_turn < 0 and not any(True for _ in s.table.operations()):
         s.go_live("prologue")
 
@@ -108,15 +107,15 @@ class LiveLoop:
             return 0
         if s.closed_turn:
             return self._after_closed(s)
-        for event in _events_of(s, lambda turn: turn < s.open_turn):
+        for event in s.of_turns(lambda turn: turn < s.open_turn):
             if event.sequence_number > s.view.applied:
                 s.view.apply(event)
-        s.enter_turn(s.open_turn, _events_of(s, lambda turn: turn >= s.open_turn))
+        s.enter_turn(s.open_turn, s.of_turns(lambda turn: turn >= s.open_turn))
         return s.open_turn
 
     def _after_closed(self, s: Session) -> int:
         for event in s.events:
-            if event.sequence_number > s.view.applied and event.sequence_number not in s.given_up:
+            if event.sequence_number > s.view.applied:
                 s.view.apply(event)
         s.enter_turn(s.open_turn, [])
         s.go_live(f"turn {s.open_turn + 1}")
@@ -159,7 +158,3 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
     status, result, reason = s.ended
     yield from let_go(s, "ended")
     return Outcome(status, result if status == "completed" else reason)  # type: ignore[arg-type]
-
-
-def _events_of(s: Session, wanted: Callable[[int], bool]) -> list[Event]:
-    return [event for event in s.events if event.sequence_number not in s.given_up and wanted(event.turn)]

@@ -20,7 +20,7 @@ from trajlake.schemas.limits import INLINE_MAX
 from ..tools import Retry, Tool
 from .arguments import text_of_call
 from .context import Item, at_pointer
-from .errors import BudgetExhausted, Diverged, ModelFailed
+from .errors import BudgetExhausted, ModelFailed
 from .inputs import at_once
 from .mailroom import boundary
 from .requests import Done, Sleep, Steps
@@ -82,8 +82,9 @@ def run_model(s: Session, ask: Ask) -> Steps:
     if built is None:
         yield from boundary(s, operation)
         return (yield from _call(s, ask, (yield from _build(s, ask, items)), 0))
-    if built.body.context_hash != _context_hash(s, _head(ask)[0] if s.compares_heads else built.body.head, items):
-        raise Diverged(s.turn, operation, f"context {built.body.context_hash[:12]}", "another context")
+    head, stored = _head(ask) if s.compares_heads else (built.body.head, {})
+    if built.body.context_hash != _context_hash(s, head, items):
+        s.context_differs(operation, built, head, stored, items)
     attempts = s.table.replies(built.sequence_number)
     s.serve([built, *attempts])
     if attempts and attempts[-1].body.status == "kept":

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trajlake.schemas import blobs, values
 from trajlake.schemas.blobs import PayloadT
@@ -29,8 +29,12 @@ from .arguments import arguments_of_text, text_of_call
 from .errors import Busy, Diverged, Misuse, Unwind
 from .ports import Ports
 from .requests import Block, Done, Next, Start, Steps, Ticket, Wait
+from .rolled import NOTHING, LeftBehind, left_behind
 from .table import Table, operation_of
 from .view import View
+
+if TYPE_CHECKING:
+    from trajlake.schemas.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,8 @@ class Session:
         self.held: HeldLease | None = None
         self.acquired_at_s = 0.0
         self.events: list[Event] = []
-        self.given_up: frozenset[int] = frozenset()
+        self.left: LeftBehind = NOTHING
+        self.base: State | None = None
         self.prev = genesis(tenant, trajectory_id)
         self.next_seq = 0
         self.info = TrajectoryInfo(tenant=tenant, trajectory_id=trajectory_id, model="unknown", started_on="1970-01-01")
@@ -78,6 +83,7 @@ class Session:
         self.exhausted = False
         self.owner: Any = None
         self.owner_now: Callable[[], Any] = lambda: None
+        self.wanted: Any = None
         self.tags = 0
         self.sends: dict[str, float] = {}
         self._runtime: list[Event] = []
@@ -92,8 +98,18 @@ class Session:
     def new_view(self) -> View:
         """Return an empty view over this trajectory."""
         return View(
-            self.tenant, self.trajectory_id, inline=self.inline, hash_call=self.hash_of_proposal, given_up=self.given_up
-        )
+            self.tenant, self.trajectory_id, inline=self.inline, hash_call=self.hash_of_proposal, left=self.left,
+            ahead=self.events, base=self.base,
+        )  # fmt: skip
+
+    def learn_roll_backs(self) -> None:
+        """Find out what the roll-backs among the events left behind, and which turn is open."""
+        self.left = left_behind(self.events)
+        self.open_turn = self.turn = max(self.left.turn_of(event) for event in self.events)
+
+    def of_turns(self, wanted: Callable[[int], bool]) -> list[Event]:
+        """The events that take effect in the wanted turns, in log order; given-up ones too, as the state counts all."""
+        return [event for event in self.events if wanted(self.left.turn_of(event))]
 
     def record(self, payload: Payload, *, turn: int | None = None) -> Steps:
         """Append one event (its blobs first) and apply it; return it. It is durable at the next barrier."""
@@ -113,8 +129,17 @@ class Session:
         """Return a payload as its frame holds it, and the blobs beside it."""
         return blobs.offload_payload(payload)
 
-    def drift(self, payload: DriftDetected) -> None:
-        """Record a drift, once per trajectory and finding; it takes effect where it stands, not in the operation."""
+    def context_differs(self, operation: str, built: Event, head: Any, stored: Any, items: Any) -> NoReturn:
+        """Stop: a served model call has another context than recorded (`head`, `stored`, `items`: as they are now)."""
+        del head, stored, items
+        raise Diverged(self.turn, operation, f"context {built.body.context_hash[:12]}", "another context")
+
+    def drift(self, payload: DriftDetected, event: Event | None = None, wire: Any = None) -> None:
+        """Record a drift, once per trajectory and finding; it takes effect where it stands, not in the operation.
+
+        `event` is the recorded message (None for a new one), `wire` what the code gives now.
+        """
+        del event, wire
         if all(event.type != "DriftDetected" or event.body != payload for event in self.events):
             self.record_at_once(payload, turn=max(self.turn, self.open_turn))
 
@@ -222,9 +247,11 @@ class Session:
         """Begin to serve one turn (-1: the prologue) from its recorded events."""
         self.turn = turn
         self.begun = False
-        self.table = Table(events)
-        first = next((event.sequence_number for event in events if _serves(event)), None)
-        self._runtime = [event for event in events if not _serves(event)]
+        served = [event for event in events if _serves(event) and self.left.answers(event)]
+        self.table = Table(served)
+        first = served[0].sequence_number if served else None
+        numbers = {event.sequence_number for event in served}
+        self._runtime = [event for event in events if event.sequence_number not in numbers]
         while self._runtime and (first is None or self._runtime[0].sequence_number < first):
             self.view.apply(self._runtime.pop(0))
 

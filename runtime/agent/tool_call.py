@@ -67,7 +67,7 @@ def run_call(s: Session, name: str, arguments: Mapping[str, Any], step: str) -> 
         if begun.body.arguments_hash != wanted.hash:
             raise Diverged(s.turn, f"{operation} #{nth}", begun.body.arguments_hash[:12], wanted.tree)
         entry.action_id = begun.body.action_id
-        entry.wanted = replace(wanted, action_id=entry.action_id)
+        entry.wanted = s.wanted = replace(wanted, action_id=entry.action_id)
         s.serve(s.table.action(entry.action_id))
     results: list[Result] = yield from _run(s, [entry], 1, f"{operation} #{nth}")
     return results[0]

@@ -6,7 +6,7 @@ its operation is served, or when it is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trajlake.schemas.envelope import Event
@@ -25,6 +25,7 @@ from trajlake.schemas.state.budget import Budget, BudgetFold
 
 from .actions import Action, Actions, HashCall
 from .context import ContextList, Inline
+from .rolled import NOTHING, LeftBehind
 
 if TYPE_CHECKING:
     from trajlake.schemas.state import Folder, State
@@ -40,9 +41,13 @@ class View:
         *,
         inline: Inline,
         hash_call: HashCall,
-        given_up: Set[int] = frozenset(),
+        left: LeftBehind = NOTHING,
+        ahead: Sequence[Event] = (),
+        base: State | None = None,
     ) -> None:
-        self._given_up = given_up
+        self._left = left
+        self._ahead = ahead
+        self._base = base
         self.context = ContextList(inline)
         self.actions = Actions(hash_call)
         self.budget = BudgetFold(Budget())
@@ -62,9 +67,14 @@ class View:
         """The fold of the applied events; it is brought up to date when it is asked for."""
         from trajlake.schemas.state import Folder, initial
 
-        if self._folder is None:
-            self._folder = Folder(initial(*self._identity))
         events, self._unfolded = self._unfolded, []
+        if self._folder is None:
+            start, base = initial(*self._identity), self._base
+            if base is not None and base.sequence_number <= self.applied:
+                start = base
+                events = [event for event in events if event.sequence_number > base.sequence_number]
+            ahead = [event for event in self._ahead if event.sequence_number > start.sequence_number]
+            self._folder = Folder(start, ahead if self._left.covered else ())
         self._folder.extend(events)
         return self._folder.state()
 
@@ -73,9 +83,10 @@ class View:
         self.applied = event.sequence_number
         self._unfolded.append(event)
         self.budget.apply(event)
-        if event.sequence_number in self._given_up:
+        if event.sequence_number in self._left.given_up:
+            self.actions.gave_up(event)
             return
-        self.actions.apply(event)
+        self.actions.apply(event, known_only=event.sequence_number in self._left.covered)
         self.context.apply(event, self._action_of(event))
         body = event.body
         if isinstance(body, VarSet):
