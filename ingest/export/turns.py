@@ -140,7 +140,7 @@ class Conversation:
         self.given_up = len(left)
         self.events = [event for event in events if event.sequence_number not in left]
         self.tenant, self.trajectory_id = events[0].tenant, events[0].trajectory_id
-        self.start: TaskStarted = events[0].body
+        self.start: TaskStarted = TaskStarted() if events[0].payload is None else events[0].body
         self.end: TaskEnded | None = None
         self.tools: Any = None
         self.parameters: Any = None

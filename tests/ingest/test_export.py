@@ -10,11 +10,13 @@ from typing import Any
 
 import atif
 import pytest
+from msgspec import structs
 
 from tests.ingest import atif_rules
 from tests.ingest.reading import all_arguments, jsonl, read
+from trajlake.ingest.export import atif as atif_export
 from trajlake.ingest.export.source import RootSource
-from trajlake.ingest.export.turns import Conversation
+from trajlake.ingest.export.turns import Conversation, Losses
 from trajlake.ingest.import_run import ImportOptions, import_paths
 from trajlake.runtime.root import Root
 from trajlake.schemas.events import ModelReplied, ToolResult
@@ -264,6 +266,16 @@ def test_a_lone_surrogate_and_nul_leave_as_legal_json(trajlake: Command, tmp_pat
         assert r"\ud83d \u0000" in done.stdout.replace(r"\\", "\\"), target
         for one in done.stdout.splitlines():
             json.loads(one)
+
+
+def test_erased_events_are_counted_and_the_rest_is_exported(imported: Path) -> None:
+    (name,) = names(imported, "openai-chat/")
+    source = RootSource(Root.open(str(imported), create=False), "default")
+    events = source.events(name)
+    gone = [structs.replace(one, payload=None, salt=None) if n in (0, 2) else one for n, one in enumerate(events)]
+    conversation, losses = Conversation(gone, source.blob), Losses()
+    assert len(atif_export.document(conversation, losses)["steps"]) > 10
+    assert losses.counts["erased events"] == 2
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
