@@ -20,6 +20,7 @@ import contextlib
 from typing import NamedTuple
 from zlib import crc32
 
+from .chain_scan import chain_breaks
 from .env import Env, write_fully
 from .frame import frame_size, payload_at
 from .journal_errors import SegmentCorrupt
@@ -40,8 +41,10 @@ class Recovered(NamedTuple):
     reports: list[str]
 
 
-def recover_writer(env: Env, folder: str, writer_id: bytes) -> Recovered:
+def recover_writer(env: Env, folder: str, writer_id: bytes, *, check_chain: bool = False) -> Recovered:
     """Mend a writer's folder; the caller holds its LOCK. Safe to repeat after a crash at any point.
+
+    `check_chain`: also check the hash chains in the segments that are mended; a break is reported, not mended.
 
     On return every event that was ever acknowledged is durable and stands in a sealed segment. Raises
     `SegmentCorrupt`, having changed nothing in the damaged file, if acknowledged events cannot be read.
@@ -61,9 +64,9 @@ def recover_writer(env: Env, folder: str, writer_id: bytes) -> Recovered:
             link = seal_hash(load_seal(env, segment)[1]) if following is None else b""
             next_lsn = segment.last_lsn + 1
         elif following is not None:
-            link, next_lsn = _end_at(env, folder, segment, following.first_lsn, reports)
+            link, next_lsn = _end_at(env, folder, segment, following.first_lsn, reports, check_chain)
         else:
-            link, next_lsn = _mend_last(env, folder, segment, reports)
+            link, next_lsn = _mend_last(env, folder, segment, reports, check_chain)
         if following is not None and following.first_lsn != next_lsn:
             raise SegmentCorrupt(
                 f"{following.path}: begins at lsn {following.first_lsn}, but lsn {next_lsn} was to come:"
@@ -82,7 +85,9 @@ def _check_row(segments: list[SegmentFile], writer_id: bytes) -> None:
             )
 
 
-def _end_at(env: Env, folder: str, segment: SegmentFile, stop_lsn: int, reports: list[str]) -> tuple[bytes, int]:
+def _end_at(
+    env: Env, folder: str, segment: SegmentFile, stop_lsn: int, reports: list[str], check_chain: bool
+) -> tuple[bytes, int]:
     """Seal an earlier segment where the next one takes over. Returns (hash of its SEAL, next lsn)."""
     scan = read_segment(env, segment.path)
     keep = stop_lsn - scan.first_lsn
@@ -93,19 +98,23 @@ def _end_at(env: Env, folder: str, segment: SegmentFile, stop_lsn: int, reports:
             scan.report or f"{scan.path}: lsn {scan.last_lsn + 1} to {stop_lsn - 1} are missing at its end",
             path=scan.path, offset=scan.end_offset, lsn=scan.last_lsn + 1,
         )  # fmt: skip
+    if check_chain:
+        reports += _breaks(scan)
     reports.append(f"{scan.path}: sealed behind lsn {scan.first_lsn + keep - 1}, where the next segment takes over")
     seal = _seal_of(scan, keep)
     _seal_in_place(env, folder, scan, keep, seal)
     return seal[0], scan.first_lsn + keep
 
 
-def _mend_last(env: Env, folder: str, segment: SegmentFile, reports: list[str]) -> tuple[bytes, int]:
+def _mend_last(env: Env, folder: str, segment: SegmentFile, reports: list[str], check_chain: bool) -> tuple[bytes, int]:
     """Mend the last segment (see the table). Returns (hash of the last SEAL, next lsn)."""
     scan = read_segment(env, segment.path)
     if scan.end == "corrupt":
         raise SegmentCorrupt(scan.report, path=scan.path, offset=scan.damaged_at, lsn=scan.last_lsn + 1)
     if scan.report:
         reports.append(scan.report)
+    if check_chain:
+        reports += _breaks(scan)
     keep, last = scan.proved, scan.last_lsn
     seal = _seal_of(scan, keep)
     link = seal[0]
@@ -118,6 +127,10 @@ def _mend_last(env: Env, folder: str, segment: SegmentFile, reports: list[str]) 
         reports.append(f"{scan.path}: lsn {scan.first_lsn + keep} to {last} were copied into a new segment")
     _seal_in_place(env, folder, scan, keep, seal)
     return link, last + 1
+
+
+def _breaks(scan: SegmentScan) -> list[str]:
+    return [f"{scan.path}: lsn {lsn}: its hash does not follow from what it says" for lsn in chain_breaks(scan)]
 
 
 def _groups_of(scan: SegmentScan, start: int) -> list[Group]:

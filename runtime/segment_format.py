@@ -169,13 +169,14 @@ class IndexBuilder:
         """Return the whole SEAL frame for a segment that ends at `seal_offset`: a pure function of its frames."""
         events, infos = len(self.offsets), len(self.info_offsets)
         ordinals = self.ordinals
-        counts = [0] * infos
-        for ordinal in ordinals:
-            counts[ordinal] += 1
+        groups = [array("I") for _ in range(infos)]
+        for index, ordinal in enumerate(ordinals):
+            groups[ordinal].append(index)
         starts = array("Q", [0])
-        for count in counts:
-            starts.append(starts[-1] + count)
-        grouped = array("I", sorted(range(events), key=ordinals.__getitem__))
+        grouped = array("I")
+        for group in groups:
+            grouped.extend(group)
+            starts.append(len(grouped))
         trailer = TRAILER.pack(
             TRAILER_MAGIC, seal_offset, self.first_lsn, self.first_lsn + events - 1, events, infos,
             self.checksum, epoch, 0, 0,
