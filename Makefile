@@ -58,7 +58,7 @@ bench: setup ## the bars, both sides measured; one group: make bench ONLY=journa
 
 lock: setup ## write requirements.lock from pyproject.toml (needs uv)
 	@{ sed -n '/^#/p' requirements.lock; uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-		--generate-hashes --no-header --no-annotate --no-emit-package trajlake --quiet -o -; } > requirements.lock.new
+		--generate-hashes --no-header --no-annotate --no-emit-package trajlake --quiet -o /dev/stdout; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
 clean: ## remove what the targets made, .venv too
