@@ -75,7 +75,7 @@ def authorize(s: Session, wanted: Wanted) -> Steps:
         wanted = replace(wanted, action_id=f"{s.next_seq}.0")
     key, identity = key_of(s, wanted)
     call = call_of(s, wanted, key=key)
-    verdict = _decide(s, wanted, call, key)
+    verdict = decide(s, wanted, call, key)
     if verdict.kind == "go" and wanted.tool.options.precheck is not None:
         verdict = yield from _precheck(s, wanted, call, verdict)
     verdict = replace(verdict, key=key, same_as=identity)
@@ -117,7 +117,8 @@ def policy_version(policy: Any) -> str:
     return str(getattr(policy, "version", "")) if policy is not None else ""
 
 
-def _decide(s: Session, wanted: Wanted, call: Call, key: str) -> Verdict:
+def decide(s: Session, wanted: Wanted, call: Call, key: str) -> Verdict:
+    """Constraints, budget, policy, repeats and approvals, in this order; nothing is recorded."""
     forbidden = _forbidden(s.view.constraints, wanted)
     if forbidden is not None and forbidden.predicate is not None and forbidden.predicate.verdict == "deny":
         return Verdict(kind="refuse", text=f"constraint {forbidden.constraint_id}: {forbidden.text}")

@@ -65,7 +65,7 @@ class ContextList:
             self._put(len(self.items), 0, Item(seq, body.item_hash, from_tree(self._inline(body.wire))))
         elif isinstance(body, ContextBuilt):
             self._purposes = {seq: body.purpose}
-            self.built = seq, self._refs_of(body)
+            self.built = seq, self.refs_of(body)
             if self.built[1] == self._refs and self.hash(body.head) != body.context_hash:
                 self.drifted = seq if self.drifted is None else self.drifted
         elif isinstance(body, ModelReplied):
@@ -81,6 +81,10 @@ class ContextList:
         """The events that hold the items, in order."""
         return tuple(self._refs)
 
+    def forget_asides(self) -> None:
+        """Let go of replies beside the context: only a `compact` of their own turn may name them."""
+        self._asides.clear()
+
     def hash(self, head: ContextHead) -> str:
         """Return the context hash of the items now in force behind `head`; only what is new is hashed."""
         running = self._running[-1] if self._running else ITEMS_START
@@ -91,7 +95,7 @@ class ContextList:
 
     def wires_of(self, body: ContextBuilt) -> list[Any]:
         """The items of the context just built, as the model is shown them."""
-        refs = self.built[1] if self.built is not None else self._refs_of(body)
+        refs = self.built[1] if self.built is not None else self.refs_of(body)
         known = {item.ref: item.wire for item in [*self._asides.values(), *self.items]}
         return [known[ref] for ref in refs]
 
@@ -102,7 +106,8 @@ class ContextList:
                 return item
         return self._asides[ref]
 
-    def _refs_of(self, body: ContextBuilt) -> list[int]:
+    def refs_of(self, body: ContextBuilt) -> list[int]:
+        """The items of a context just built, each by the event that holds it."""
         kept = self.built[1][: body.keep] if body.base is not None and self.built is not None else []
         return kept + [_number(ref) for ref in body.append]
 

@@ -30,11 +30,15 @@ from .errors import Busy, Diverged, Misuse, Unwind
 from .ports import Ports
 from .requests import Block, Done, Next, Start, Steps, Ticket, Wait
 from .rolled import NOTHING, LeftBehind, left_behind
+from .rules import rules_of
+from .saving import Saving
 from .table import Table, operation_of
 from .view import View
 
 if TYPE_CHECKING:
     from trajlake.schemas.state import State
+
+    from .files import Files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +61,10 @@ class Session:
         self.acquired_at_s = 0.0
         self.events: list[Event] = []
         self.left: LeftBehind = NOTHING
-        self.base: State | None = None
+        self.bases: tuple[State, ...] = ()
+        self.rules = rules_of(setup.policy)
+        self.files: Files | None = None
+        self.saving = Saving()
         self.prev = genesis(tenant, trajectory_id)
         self.next_seq = 0
         self.info = TrajectoryInfo(tenant=tenant, trajectory_id=trajectory_id, model="unknown", started_on="1970-01-01")
@@ -99,8 +106,12 @@ class Session:
         """Return an empty view over this trajectory."""
         return View(
             self.tenant, self.trajectory_id, inline=self.inline, hash_call=self.hash_of_proposal, left=self.left,
-            ahead=self.events, base=self.base,
+            ahead=self.events, bases=self.bases,
         )  # fmt: skip
+
+    def use_bases(self, *states: State) -> None:
+        """Fold on from these states (of a checkpoint) wherever a view stands behind one of them."""
+        self.bases = self.view.bases = states
 
     def learn_roll_backs(self) -> None:
         """Find out what the roll-backs among the events left behind, and which turn is open."""
@@ -247,7 +258,7 @@ class Session:
         """Begin to serve one turn (-1: the prologue) from its recorded events."""
         self.turn = turn
         self.begun = False
-        served = [event for event in events if _serves(event) and self.left.answers(event)]
+        served = [event for event in events if serves(event) and self.left.answers(event)]
         self.table = Table(served)
         first = served[0].sequence_number if served else None
         numbers = {event.sequence_number for event in served}
@@ -319,6 +330,6 @@ class Session:
 _PARTS = frozenset("ModelReplied Authorized ApprovalRequested ToolIntent ToolResult ToolSettled TaskEnded".split())
 
 
-def _serves(event: Event) -> bool:
+def serves(event: Event) -> bool:
     """Whether an event belongs to an operation of the agent."""
     return event.type in _PARTS or operation_of(event) is not None

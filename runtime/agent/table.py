@@ -106,6 +106,10 @@ class Table:
         begun = self._begun.get((kind, name), ())
         return asked, begun[asked] if asked < len(begun) else None
 
+    def begun(self, kind: str, name: str) -> list[Event]:
+        """The first events of all recorded operations of this name."""
+        return list(self._begun.get((kind, name), ()))
+
     def operations(self) -> Iterable[Name]:
         """The names of the recorded operations, each once."""
         return self._begun.keys()

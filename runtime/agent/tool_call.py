@@ -23,6 +23,7 @@ from .mailroom import boundary
 from .model_call import ToolCall
 from .outcome import Waiting
 from .requests import Steps
+from .saving import checkpoint
 from .session import Session
 from .settle import question, settle, stage_of
 from .texts import result_text
@@ -108,6 +109,8 @@ def _round(s: Session, entries: list[Entry], limit: int) -> Steps:
     batch: list[Dispatch] = []
     waits: list[Waiting] = []
     asks: list[tuple[Wanted, Verdict]] = []
+    if s.rules.before_effect and any(_cannot_be_undone(s, entry) for entry in entries):
+        yield from checkpoint(s, "before_effect")
     for entry in entries:
         if entry.action_id and _is_final(s, entry.action_id):
             continue
@@ -126,6 +129,15 @@ def _round(s: Session, entries: list[Entry], limit: int) -> Steps:
     if outside or doubts or asks:
         yield from s.checked_barrier()
     return waits
+
+
+def _cannot_be_undone(s: Session, entry: Entry) -> bool:
+    """Whether a call that is still to be made has an effect that the log cannot reproduce or undo."""
+    name = entry.wanted.tool.name if entry.wanted is not None else entry.call.tool if entry.call is not None else ""
+    tool = s.setup.tools.get(name)
+    if tool is None or (entry.action_id and _is_final(s, entry.action_id)):
+        return False
+    return tool.effect in ("idempotent", "external") or tool.options.opaque
 
 
 def _maybe_sent(s: Session, one: Dispatch) -> bool:
@@ -150,7 +162,7 @@ def _prepare(
         assert entry.call is not None
         assert action is not None
         try:
-            wanted = _wanted_of(s, entry.call, action)
+            wanted = wanted_of(s, entry.call, action)
         except (InvalidArguments, InvalidValue) as error:
             yield from _refuse(s, entry.action_id, entry.call.tool, entry.call.provider_id, str(error))
             return
@@ -166,7 +178,8 @@ def _prepare(
         yield from _refuse(s, wanted.action_id, wanted.tool.name, wanted.provider_id, verdict.text)
 
 
-def _wanted_of(s: Session, call: ToolCall, action: Action) -> Wanted:
+def wanted_of(s: Session, call: ToolCall, action: Action) -> Wanted:
+    """Return a reply's call as it would be passed to its tool. Raises `InvalidArguments`, `InvalidValue`."""
     tool = s.setup.tools.get(call.tool)
     if tool is None:
         known = ", ".join(sorted(s.setup.tools)) or "none"

@@ -43,11 +43,11 @@ class View:
         hash_call: HashCall,
         left: LeftBehind = NOTHING,
         ahead: Sequence[Event] = (),
-        base: State | None = None,
+        bases: Sequence[State] = (),
     ) -> None:
         self._left = left
         self._ahead = ahead
-        self._base = base
+        self.bases = bases
         self.context = ContextList(inline)
         self.actions = Actions(hash_call)
         self.budget = BudgetFold(Budget())
@@ -63,16 +63,20 @@ class View:
         self._unfolded: list[Event] = []
 
     @property
+    def unfolded(self) -> int:
+        """How many applied events wait for `state`."""
+        return len(self._unfolded)
+
+    @property
     def state(self) -> State:
         """The fold of the applied events; it is brought up to date when it is asked for."""
         from trajlake.schemas.state import Folder, initial
 
         events, self._unfolded = self._unfolded, []
         if self._folder is None:
-            start, base = initial(*self._identity), self._base
-            if base is not None and base.sequence_number <= self.applied:
-                start = base
-                events = [event for event in events if event.sequence_number > base.sequence_number]
+            usable = [base for base in self.bases if base.sequence_number <= self.applied]
+            start = max([initial(*self._identity), *usable], key=lambda base: base.sequence_number)
+            events = [event for event in events if event.sequence_number > start.sequence_number]
             ahead = [event for event in self._ahead if event.sequence_number > start.sequence_number]
             self._folder = Folder(start, ahead if self._left.covered else ())
         self._folder.extend(events)
