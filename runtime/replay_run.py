@@ -2,8 +2,9 @@
 
 Source: design/agent.md, *Replay*.
 
-Nothing is sent, written or read from outside: no network, no disk, no lease. Warm: one pass through all turns. Cold:
-every turn is entered afresh, as after a crash before it, so a local variable carried from turn to turn shows.
+Nothing is sent, written or read from outside: no network, no lease, no disk but the record's own bulk. Warm: one pass
+through all turns. Cold: every turn is entered afresh, as after a crash before it, so a local variable carried from
+turn to turn shows. Memory holds one turn, the state, and the context in force.
 """
 
 from __future__ import annotations
@@ -11,195 +12,129 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from contextlib import nullcontext
+from dataclasses import replace as with_changes
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trajlake.schemas import values
 from trajlake.schemas.canonical_json import exact_canonical
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import DriftDetected, TaskEnded, TaskStarted
-from trajlake.schemas.history import canonical
-from trajlake.schemas.versions import readable
+from trajlake.schemas.events import TaskEnded, TaskStarted
 
 from .agent import driver_async, driver_sync
-from .agent.errors import AgentError, Diverged, Unwind
-from .agent.requests import Request, Steps
-from .agent.rolled import left_behind
-from .agent.session import Session, Setup
+from .agent.errors import AgentError, Diverged
+from .agent.requests import Request
+from .agent.session import Setup
+from .replaying.diff import diff
+from .replaying.explain import plain, report_of
+from .replaying.record import Record, record_of
+from .replaying.report import Report, Verdict
+from .replaying.serve import EndOfRecord, RecordedModel, ReplaySession, TurnOver
 
 if TYPE_CHECKING:
     from .journal import Journal
+    from .replaying.intercept import Interception
 
-Verdict = Literal["same", "differs", "refused"]
+__all__ = ["RecordedModel", "Report", "Verdict", "replay"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What a replay found. `turn`, `operation`, `expected`, `got` and `cause` name the first difference.
+def replay(
+    agent: Callable[..., Any], events: Iterable[Event] | Record, *, journal: Journal, cold: bool = False,
+    intercept: bool = False,
+) -> Report:  # fmt: skip
+    """Run `agent` against a record and say whether it asks for the same. See the module for `cold`.
 
-    `cause`: extra, missing, changed, or raised (the harness raised what it did not raise before); of a refusal, why.
+    `events`: a `Record` of a source, or events in any order, with copies. Of `journal` only tools and policy are used,
+    and the tools are never called. `intercept`: clock, chance and listings that harness code reads past its turn are
+    served too (one such replay per process at a time; see `replaying.intercept`). A record that cannot be replayed is
+    refused by name; an imported one is compared at the level it allows.
     """
+    record = events if isinstance(events, Record) else _record(events, journal)
+    outline = record.outline
+    if outline.problem:
+        return Report(verdict="refused", cause=outline.problem, trajectory_id=record.trajectory_id)
+    started: TaskStarted = outline.notable[0].body
+    if started.origin == "imported":
+        from .replaying.imported import replay_imported
 
-    verdict: Verdict
-    turn: int | None = None
-    operation: str = ""
-    expected: Any = None
-    got: Any = None
-    cause: str = ""
-
-    @property
-    def same(self) -> bool:
-        return self.verdict == "same"
-
-
-class RecordedModel:
-    """Stands for the model of the record where the harness takes the one given to `run`; it is never asked."""
-
-    def __init__(self, name: str, version: str, format_name: str) -> None:
-        self.name, self.version, self.format = name, version, format_name
-
-    def request(self, *shown: Any) -> NoReturn:
-        raise AssertionError(f"a replay asked a model {len(shown)} things")
-
-    send = request
+        return replay_imported(record)
+    unfit = _unfit(outline.of_type("Branched"), started)
+    if unfit:
+        return Report(verdict="refused", cause=unfit, trajectory_id=record.trajectory_id)
+    setup = Setup(tools=journal.tools, policy=journal.policy, resolvers=journal.resolvers)
+    s = ReplaySession(setup, record, cold=cold)
+    with _interception(s, agent, intercept) as caught:
+        report = _all_entries(agent, s)
+    notes = (*report.notes, *sorted(s.judge.notes), *(caught.notes() if caught is not None else ()))
+    if caught is not None and report.verdict == "differs":
+        report = caught.blame(report)
+    return with_changes(report, trajectory_id=record.trajectory_id, events=outline.count, notes=notes)
 
 
-class EndOfRecord(Unwind):
-    """The harness has asked for everything that is recorded, and goes on."""
+def _record(events: Iterable[Event], journal: Journal) -> Record:
+    found = list(events)
+    tenant = found[0].tenant if found else ""
+    return record_of(found, lambda sha256: journal.ports_for_reading.blobs.get(tenant, sha256))
 
 
-class TurnOver(Unwind):
-    """A cold replay has seen the turn it wanted."""
+def _unfit(branched: list[Event], started: TaskStarted) -> str:
+    if started.origin != "live":
+        return f"the record is {started.origin}, not live"
+    if branched:
+        return "a branch begins in the middle of its parent: replay the parent, or branch it again"
+    return ""
 
 
-class ReplaySession(Session):
-    """A session that serves and never runs anything."""
+def _interception(s: ReplaySession, agent: Callable[..., Any], wanted: bool) -> Any:
+    if not wanted:
+        return nullcontext()
+    from .replaying.intercept import Interception
 
-    def __init__(self, journal: Journal, events: list[Event], only: int | None) -> None:
-        first = events[0]
-        setup = Setup(tools=journal.tools, policy=journal.policy, resolvers=journal.resolvers)
-        super().__init__(journal.ports_for_reading, setup, first.tenant, first.trajectory_id)
-        for event in events:
-            self.adopt(event)
-        self.learn_roll_backs()
-        self.view = self.new_view()
-        self.resumed = self.end_shown = True
-        self.only = only
-        self.by_turn: dict[int, list[Event]] = {}
-        for event in events:
-            self.by_turn.setdefault(self.left.turn_of(event), []).append(event)
-        self.last_turn = self.open_turn
-        self.open_turn = self.last_turn if only is None else only
-        self.loop = ReplayLoop()
-        self.compares_heads = True
-        formats = [event.body.format for event in events if event.type == "ModelReplied"]
-        started: TaskStarted = events[0].body
-        self.model = RecordedModel(started.model, started.model_version, formats[0] if formats else "")
-        self.enter_turn(-1, self.of_turn(-1))
-
-    def of_turn(self, turn: int) -> list[Event]:
-        """The recorded events of one turn that count."""
-        return self.by_turn.get(turn, [])
-
-    def go_live(self, operation: str) -> None:
-        """An operation that the record does not hold: the end of an open record, or one too many."""
-        if self.turn < self.last_turn or (self.end is not None and self.end.body.status in ("completed", "failed")):
-            raise Diverged(self.turn, operation, "nothing", "asked for", "extra")
-        self.check_served()
-        raise self.unwind(EndOfRecord())
-
-    def drift(self, payload: DriftDetected) -> None:
-        """A changed message is a difference, unless the record already says that it drifted so."""
-        if all(event.type != "DriftDetected" or event.body != payload for event in self.events):
-            raise Diverged(self.turn, f"message {payload.component}", payload.old, payload.new)
-
-    def append(self, payload: Any, *, turn: int | None = None) -> NoReturn:
-        """Never: a replay writes nothing."""
-        raise AssertionError(f"a replay tried to record {type(payload).__name__} in turn {turn}")
+    caught: Interception = Interception(s, agent, recording=s.outline.intercepted)
+    return caught
 
 
-class ReplayLoop:
-    """`t.turns()` of a replay."""
-
-    def enter(self, s: Any) -> int:
-        """Begin with turn 0, or in a cold replay with the wanted one, all earlier ones applied."""
-        s.check_served()
-        if s.last_turn < 0:
-            return 0
-        number = 0 if s.only is None else max(s.only, 0)
-        for event in s.of_turns(lambda turn: turn < number):
-            if event.sequence_number > s.view.applied:
-                s.view.apply(event)
-        s.enter_turn(number, s.of_turn(number))
-        return number
-
-    def next(self, s: Any, number: int) -> Steps:
-        """Begin the next turn, if it is recorded and wanted."""
-        s.check_served()
-        if s.only is not None and number > s.only:
-            raise s.unwind(TurnOver())
-        if number > s.last_turn:
-            s.go_live(f"turn {number}")
-        s.enter_turn(number, s.of_turn(number))
-        yield from ()
-
-
-def replay(agent: Callable[..., Any], events: Iterable[Event], *, journal: Journal, cold: bool = False) -> Report:
-    """Run `agent` against recorded events and say whether it asks for the same. See the module for `cold`.
-
-    `events` may be in any order, with copies. The tools of `journal` are never called. A record of a newer schema,
-    one with conflicts, or one that is not live is refused by name.
-    """
-    history = canonical(events)
-    refused = _refusal(history.events, bool(history.conflicts))
-    if refused is not None:
-        return refused
-    left = left_behind(history.events)
-    last_turn = max(left.turn_of(event) for event in history.events)
-    for only in range(max(last_turn, 0) + 1) if cold else (None,):
-        report = _one_pass(agent, ReplaySession(journal, history.events, only))
-        if not report.same:
+def _all_entries(agent: Callable[..., Any], s: ReplaySession) -> Report:
+    while True:
+        before = s.next_turn
+        report = _one_entry(agent, s)
+        if report is not None:
             return report
-    return Report(verdict="same")
+        assert s.next_turn > before
+        s.begin_entry()
 
 
-def _refusal(events: list[Event], conflicts: bool) -> Report | None:
-    if not events:
-        return Report(verdict="refused", cause="no events")
-    if conflicts:
-        return Report(verdict="refused", cause="two different events stand under one number")
-    for event in events:
-        if not readable(event.type, event.schema_version):
-            cause = f"event {event.sequence_number} has schema version {event.schema_version}: upgrade trajlake"
-            return Report(verdict="refused", cause=cause)
-        if event.payload is None:
-            return Report(verdict="refused", cause=f"event {event.sequence_number} was erased")
-    origin = events[0].body.origin
-    return None if origin == "live" else Report(verdict="refused", cause=f"the record is {origin}, not live")
-
-
-def _one_pass(agent: Callable[..., Any], s: ReplaySession) -> Report:
+def _one_entry(agent: Callable[..., Any], s: ReplaySession) -> Report | None:
+    """Call the agent once. Returns None when its turns are over and another entry is to follow."""
     s.owner_now = lambda: None
     try:
         value = _call(agent, s)
         if s.unwinding is None:
             s.check_served()
             return _compare_end(s, value) if s.turn >= s.last_turn else _ended_early(s)
-    except (EndOfRecord, TurnOver):
+    except TurnOver:
+        return None
+    except EndOfRecord:
         pass
     except Diverged as error:
-        return _differs(error)
+        return report_of(s, error)
     except AgentError as error:
-        return Report(verdict="differs", turn=s.turn, got=str(error), cause="raised")
+        return _raised(s, error)
     except Exception as error:  # noqa: BLE001 - whatever the harness raises is what it did
         return _raised(s, error)
+    if isinstance(s.unwinding, TurnOver):
+        return None
     return Report(verdict="same")
 
 
 def _call(agent: Callable[..., Any], s: ReplaySession) -> Any:
-    if inspect.iscoroutinefunction(agent):
-        return asyncio.run(agent(driver_async.Trajectory(s, _refuse_async, _no_spawn, model=s.model)))
+    if inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004
+        return asyncio.run(_call_async(agent, s))
     return agent(driver_sync.Trajectory(s, _refuse, _no_spawn, model=s.model))
+
+
+async def _call_async(agent: Callable[..., Any], s: ReplaySession) -> Any:
+    return await agent(driver_async.Trajectory(s, _refuse_async, _no_spawn, model=s.model))
 
 
 def _refuse(request: Request) -> NoReturn:
@@ -220,20 +155,24 @@ def _compare_end(s: ReplaySession, value: Any) -> Report:
     if s.end is None or s.end.body.status == "cancelled":
         return Report(verdict="same")
     recorded: TaskEnded = s.end.body
-    got = (status, exact_canonical(values.to_tree(result)), reason)
-    expected = (recorded.status, exact_canonical(s.inline(recorded.result)), recorded.reason)
-    if got == expected:
+    tree = values.to_tree(result)
+    got = (status, exact_canonical(tree), reason)
+    if got == (recorded.status, exact_canonical(s.inline(recorded.result)), recorded.reason):
         return Report(verdict="same")
+    before = {"status": recorded.status, "result": plain(s, recorded.result), "reason": recorded.reason}
+    after = {"status": status, "result": tree, "reason": reason}
     return Report(
-        verdict="differs", turn=s.turn, operation="end", expected=(recorded.status, recorded.result, recorded.reason),
-        got=(status, result, reason), cause="changed",
+        verdict="differs", turn=s.turn, operation="end", expected=before, got=after, cause="changed",
+        component="end", source="harness input", diff=diff(before, after), sequence_number=s.end.sequence_number,
     )  # fmt: skip
 
 
 def _ended_early(s: ReplaySession) -> Report:
+    if s.turn in s.closed:
+        s.next_turn = s.turn + 1
     return Report(
         verdict="differs", turn=s.turn, operation="end", expected=f"turn {s.turn + 1}", got="the harness ended",
-        cause="missing",
+        cause="missing", component="code", source="harness input",
     )  # fmt: skip
 
 
@@ -243,11 +182,21 @@ def _raised(s: ReplaySession, error: Exception) -> Report:
         return _compare_end(s, None)
     if s.end is None and s.turn == s.last_turn and s.table.missing() is None:
         return Report(verdict="same")
-    return Report(verdict="differs", turn=s.turn, got=repr(error), cause="raised")
-
-
-def _differs(error: Diverged) -> Report:
+    awaited = s.table.missing()
     return Report(
-        verdict="differs", turn=error.turn, operation=error.operation, expected=error.recorded, got=error.now,
-        cause=error.cause,
+        verdict="differs", turn=s.turn, operation="code", got=f"{type(error).__name__}: {error}", cause="raised",
+        expected="nothing raised" if awaited is None else f"{awaited[0][0]} {awaited[0][1]}".strip(),
+        component=_where(error), source="harness input",
+        sequence_number=None if awaited is None else awaited[1].sequence_number,
     )  # fmt: skip
+
+
+def _where(error: Exception) -> str:
+    """The innermost place outside the runtime that the exception passed, as `file:line`."""
+    place, trace = "code", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith("trajlake."):
+            place = f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return place

@@ -1,0 +1,1 @@
+"""Replay: recorded trajectories run through the real harness again. See runtime/README.md, *Replay*."""
