@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from trajlake.schemas.chain import commitment, event_hash, genesis
+from trajlake.schemas.chain import genesis
 from trajlake.schemas.errors import SchemaError
 from trajlake.schemas.events import RolledBack, decode_payload
 
 from .candidate import Candidate, candidate, failed
 from .contamination import contaminated
-from .items import Reading
+from .items import KINDS_READ, Reading
 from .pii import count_pii
 from .segments import UndeclaredDiscontinuity, cut
 
@@ -33,7 +34,6 @@ CHAIN_COLUMNS: Final = (
     "turn",
     "recorded_at",
     "salt",
-    "commitment",
     "cryptographic_hash",
 )
 
@@ -93,43 +93,50 @@ def extract(events: pl.DataFrame, key: ExtractKey, inputs: Inputs) -> pl.DataFra
 
     A trajectory without a row of its own has one with `segment_no` -1 that says why.
     """
+    broken = broken_chains(events, inputs.heads) if key.verify_chain else {}
     rows: list[Candidate] = []
-    for part in _trajectories(events, key.verify_chain):
-        rows += _one(part, key, inputs)
+    for part in _trajectories(events):
+        rows += _one(part, key, inputs, broken)
     return _features(_frame(rows), key, inputs)
 
 
 class _Part(NamedTuple):
-    """The events of one trajectory, column by column; `chain` holds the columns that its check needs."""
+    """The events of one trajectory that a row stands on, column by column; `whole`: numbers run from 0, no gap."""
 
     tenant: str
     trajectory_id: str
     numbers: list[int]
     kinds: list[str]
     payloads: list[str]
-    chain: list[list[Any]]
+    whole: bool
 
 
-def _trajectories(events: pl.DataFrame, with_chain: bool) -> Iterator[_Part]:
-    columns = [events[name].to_list() for name in ("sequence_number", "event_type", "payload")]
-    chain: list[list[Any]] = []
-    if with_chain:
-        chain = [events["recorded_at"].dt.epoch("us").to_list()]
-        names = ("schema_version", "fencing_token", "turn", "salt", "cryptographic_hash")
-        chain += [events[name].to_list() for name in names]
-    runs = events.select(pl.struct("tenant", "trajectory_id").rle().alias("run")).unnest("run")
+def _trajectories(events: pl.DataFrame) -> Iterator[_Part]:
+    runs = events.select(
+        pl.struct("tenant", "trajectory_id").rle_id().alias("run"), "tenant", "trajectory_id", "sequence_number",
+        "event_type", "payload",
+    )  # fmt: skip
+    facts = runs.group_by("run", maintain_order=True).agg(
+        pl.col("tenant").first(),
+        pl.col("trajectory_id").first(),
+        (pl.col("sequence_number") == pl.int_range(pl.len())).all().alias("whole"),
+    )
+    # Most events are no part of a row: they never become Python objects. A missing payload must be seen, though.
+    read = runs.filter(pl.col("event_type").is_in(KINDS_READ) | pl.col("payload").is_null())
+    counts = read.group_by("run", maintain_order=True).len()
+    lengths = facts.select("run").join(counts, on="run", how="left", maintain_order="left")["len"].fill_null(0).to_list()
+    columns = [read[name].to_list() for name in ("sequence_number", "event_type", "payload")]
     at = 0
-    for length, place in runs.iter_rows():
-        end = at + length
-        cut_out = [column[at:end] for column in columns]
-        numbers, kinds, payloads = cut_out
-        beside = [column[at:end] for column in chain]
-        yield _Part(place["tenant"], place["trajectory_id"], numbers, kinds, payloads, beside)
-        at = end
+    for length, (_, tenant, trajectory_id, whole) in zip(lengths, facts.iter_rows(), strict=True):
+        numbers, kinds, payloads = (column[at : at + length] for column in columns)
+        yield _Part(tenant, trajectory_id, numbers, kinds, payloads, whole)
+        at += length
 
 
-def _one(part: _Part, key: ExtractKey, inputs: Inputs) -> list[Candidate]:
-    tenant, trajectory_id, numbers, kinds, payloads, _ = part
+def _one(
+    part: _Part, key: ExtractKey, inputs: Inputs, broken: Mapping[tuple[str, str], str]
+) -> list[Candidate]:
+    tenant, trajectory_id, numbers, kinds, payloads, whole = part
     head = inputs.heads.get((tenant, trajectory_id), "")
 
     def refuse(error: str, detail: str) -> list[Candidate]:
@@ -137,10 +144,10 @@ def _one(part: _Part, key: ExtractKey, inputs: Inputs) -> list[Candidate]:
 
     if None in payloads:
         return refuse("integrity", "a payload is gone: erased or expired")
-    if numbers != list(range(len(numbers))):
+    if not whole:
         return refuse("integrity", "gap: sequence numbers do not run from 0")
-    if key.verify_chain and (broken := _broken(part, head)):
-        return refuse("integrity", broken)
+    if (tenant, trajectory_id) in broken:
+        return refuse("integrity", broken[tenant, trajectory_id])
     reading = Reading(lambda digest: inputs.fetch(tenant, digest))
     try:
         for up, ancestor in inputs.ancestors(tenant, trajectory_id) if "Branched" in kinds else ():
@@ -172,20 +179,42 @@ def given_up_numbers(numbers: list[int], kinds: list[str], payloads: list[str]) 
     return frozenset(covered & set(numbers))
 
 
-def _broken(part: _Part, head: str) -> str | None:
-    """Return the first breach of the hash chain, None for a whole one."""
-    tenant, trajectory_id = part.tenant, part.trajectory_id
-    prev = genesis(tenant, trajectory_id)
-    for seq, kind, payload, at, version, token, turn, salt, stored in zip(
-        part.numbers, part.kinds, part.payloads, *part.chain, strict=True
-    ):
-        if salt is None:
-            return f"payload: event {seq} has no salt"
-        made = commitment(bytes.fromhex(salt), payload.encode())
-        prev = event_hash(prev, tenant, trajectory_id, seq, kind, version, token, turn, at, made)
-        if prev.hex() != stored:
-            return f"chain: event {seq} does not hash to what is stored"
-    return None if not head or prev.hex() == head else "truncated: the last event is not the head"
+def broken_chains(events: pl.DataFrame, heads: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """Return what is wrong with the hash chain of each trajectory that has not a whole one.
+
+    Every event is hashed onto the stored hash of the one before it; all equal means that the chain is whole. The text
+    of design/events.md, *Hash chain*, is put together column by column; only the hashing is done one by one.
+    """
+    texts = events.select(pl.concat_str("salt", "payload", separator="\n").cast(pl.Binary))["salt"].to_list()
+    made = [None if text is None else sha256(text).hexdigest() for text in texts]
+    first = pl.struct("tenant", "trajectory_id").rle_id().diff().fill_null(1) != 0
+    begun = events.filter(first).select("tenant", "trajectory_id").unique(maintain_order=True)
+    starts = {place: genesis(*place).hex() for place in begun.iter_rows()}
+    named = events.select(
+        "tenant", "trajectory_id", "sequence_number", "cryptographic_hash", first.alias("first"),
+        pl.col("cryptographic_hash").shift().alias("before"), pl.Series("made", made, pl.String),
+        pl.concat_str(
+            "tenant", "trajectory_id", "sequence_number", "event_type", "schema_version", "fencing_token", "turn",
+            pl.col("recorded_at").dt.epoch("us"), separator="\n",
+        ).alias("text"),
+    ).join(
+        begun.with_columns(pl.Series("start", list(starts.values()), pl.String)),
+        on=["tenant", "trajectory_id"], how="left", maintain_order="left",
+    )  # fmt: skip
+    before = pl.when(pl.col("first")).then(pl.col("start")).otherwise(pl.col("before"))
+    chain = named.select(pl.concat_str(before, "text", "made", separator="\n").cast(pl.Binary).alias("text"))
+    hashed = [None if text is None else sha256(text).hexdigest() for text in chain["text"].to_list()]
+    checked = named.with_columns(pl.Series("hashed", hashed, pl.String))
+    wrong = checked.filter(~pl.col("hashed").eq_missing(pl.col("cryptographic_hash")))
+    found = {
+        (tenant, name): f"chain: event {seq} does not hash to what is stored"
+        for tenant, name, seq in wrong.select("tenant", "trajectory_id", "sequence_number").reverse().iter_rows()
+    }
+    last = checked.group_by("tenant", "trajectory_id").agg(pl.col("cryptographic_hash").last())
+    for tenant, name, digest in last.iter_rows():
+        if heads.get((tenant, name)) and heads[tenant, name] != digest:
+            found.setdefault((tenant, name), "truncated: the last event is not the head")
+    return found
 
 
 def _frame(rows: list[Candidate]) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from .chat_shape import NULL, Chat, ShapeRefused, messages_of, tool_message, unt
 
 KINDS_READ: Final = (
     "TaskStarted", "MessageAdded", "ContextBuilt", "ModelReplied", "ToolResult", "ToolSettled", "Compacted",
-    "RolledBack", "Branched", "DriftDetected", "Resumed", "Annotated",
+    "RolledBack", "Branched", "DriftDetected", "Resumed",
 )  # fmt: skip
 """Event types that a row stands on; the others are not decoded."""
 

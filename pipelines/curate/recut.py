@@ -31,7 +31,9 @@ def sets_to_recut(lake: Lake) -> list[Recut]:
     found = []
     for pin in all_pins(lake):
         members = pl.DataFrame(pin.members, schema={"tenant": pl.String, "trajectory_id": pl.String}, orient="row")
-        newer = erased.filter(pl.col("epoch") > pin.erasure_epoch)
+        # An erasure that has rewritten the pin raised its epoch; the set outside was cut at the one before.
+        cut_epoch = int(pin.detail.get("cut_erasure_epoch", pin.erasure_epoch))
+        newer = erased.filter(pl.col("epoch") > cut_epoch)
         hit = members.join(newer, on=["tenant", "trajectory_id"], how="inner").sort("tenant", "trajectory_id")
         if len(hit):
             listed = paths.get(pin.name, [])

@@ -136,6 +136,13 @@ def _rendered(sample: Sample, template: Template) -> tuple[list[Sample], str | N
     return steps, None, ""
 
 
+def row_digest(row: dict[str, Any]) -> bytes:
+    """Return the hash of a row: its facts as JSON, LF, its messages as they stand in the table."""
+    messages = row["messages_json"]
+    facts = {name: value for name, value in row.items() if name != "messages_json"}
+    return hashlib.sha256(msgspec.json.encode(facts) + b"\n" + messages.encode()).digest()
+
+
 def _take(sample: Sample, table: ParquetRows, writers: list[Writer], tally: _Tally, count: Counter) -> None:
     texts = [msgspec.json.encode(message) for message in sample.messages]
     sizes = [count(text.decode()) for text in texts]
@@ -144,7 +151,7 @@ def _take(sample: Sample, table: ParquetRows, writers: list[Writer], tally: _Tal
     row = sample.as_row((b"[" + b",".join(texts) + b"]").decode())
     split = row["split"]
     table.add(split, row, len(row["messages_json"]))
-    tally.root.update(hashlib.sha256(msgspec.json.encode(row)).digest())
+    tally.root.update(row_digest(row))
     tally.rows += 1
     tally.tokens += row["tokens"]
     tally.target_tokens += row["target_tokens"]
