@@ -13,12 +13,14 @@ from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.content_store import StoredBlob
 from trajlake.pipelines.cursors import Advance, advance
 from trajlake.pipelines.derive import DERIVED
+from trajlake.pipelines.forget import live_blobs, live_in_adds
 from trajlake.pipelines.imports_table import new_imports
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport
 from trajlake.pipelines.run_report import RunReport
 from trajlake.pipelines.snapshot import Cursor, RunFile, Snapshot
+from trajlake.pipelines.standing import keys_frame
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 NO_TENANT = "*"
@@ -40,7 +42,9 @@ def assemble(
     changes = Draft(lake, snapshot, handle, plan.run)
     removed = _rows(changes, buckets)
     imports = new_imports(plan, lake, snapshot)
-    _blobs(changes, reports, moved, report, imports.sources)
+    forgotten = _forgotten_blobs(changes, buckets)
+    _blobs(changes, reports, moved, report, imports.sources, forgotten)
+    report.forgotten_blobs = sorted(forgotten)
     _lost(changes, snapshot.cursors, moved.cursors)
     if len(imports.replaced):
         changes.drop("imports", imports.replaced, on=("tenant", "sha256"))
@@ -73,20 +77,34 @@ def _blobs(
     moved: Advance,
     report: RunReport,
     sources: Sequence[StoredBlob],
+    forgotten: set[tuple[str, str]],
 ) -> None:
     stored = {(blob.tenant, blob.sha256): blob for blob in sources}
     for segment in reports:
         if segment.segment.name in moved.admitted:
             stored.update({(blob.tenant, blob.sha256): blob for blob in segment.stored})
         report.blobs_missing += [(tenant, digest) for tenant, digest in segment.missing]
+    # The objects of blobs that only erased trajectories name were written already: nothing names them, vacuum comes.
+    stored = {blob: row for blob, row in stored.items() if blob not in forgotten}
     report.blobs_stored = len(stored)
-    if not stored:
+    leave = sorted(stored.keys() | forgotten)
+    if not leave:
         return
     rows = [msgspec.to_builtins(blob) for _, blob in sorted(stored.items())]
     frame = pl.DataFrame(rows, schema=polars_schema(SNAPSHOT_TABLES["blobs"]))
     # An object that a row named but that was found damaged was written anew: the old row goes.
-    changes.drop("blobs", frame.select("tenant", "sha256"), on=("tenant", "sha256"))
+    names = {"tenant": pl.String, "sha256": pl.String}
+    changes.drop("blobs", pl.DataFrame(leave, schema=names, orient="row"), on=("tenant", "sha256"))
     changes.write("blobs", frame, "blobs")
+
+
+def _forgotten_blobs(changes: Draft, buckets: Sequence[BucketReport]) -> set[tuple[str, str]]:
+    """Return the blobs that rows lost their text with and that no live row names."""
+    named = {blob for bucket in buckets for blob in bucket.forgotten_blobs}
+    if not named:
+        return set()
+    keys = keys_frame(key for bucket in buckets for key in bucket.forgotten)
+    return named - live_blobs(changes, named, keys, set()) - live_in_adds(changes, named, keys)
 
 
 def _lost(changes: Draft, before: dict[str, Cursor], after: dict[str, Cursor]) -> None:
@@ -129,5 +147,6 @@ def _tell(
     report.imports_added = imports
     for name in ("duplicates", "events_added", "superseded", "held_back", "conflicts", "expired"):
         setattr(report, name, sum(getattr(bucket, name) for bucket in buckets))
+    report.forgotten = sorted({key for bucket in buckets for key in bucket.forgotten})
     report.trajectories_touched = sum(bucket.touched for bucket in buckets)
     del reports

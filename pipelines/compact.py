@@ -18,7 +18,9 @@ from typing import Final
 import msgspec
 
 from trajlake.pipelines.assemble import assemble
+from trajlake.pipelines.clear_again import clear_again, silent_trajectories
 from trajlake.pipelines.commit import add_new_columns, commit_run, finish_half_done, head_handle
+from trajlake.pipelines.decide import decided_snapshot
 from trajlake.pipelines.durable_files import make_directory
 from trajlake.pipelines.explode import REPORT_SUFFIX, explode
 from trajlake.pipelines.lake import Lake, local_path
@@ -29,6 +31,7 @@ from trajlake.pipelines.reduce import reduce
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.run_report import CompactOptions, RunReport
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+from trajlake.pipelines.standing import Standing
 from trajlake.pipelines.table_files import threads
 
 Progress = Callable[[str, int, int], None]
@@ -58,10 +61,15 @@ def compact(
         return _dry_run(source, lake, options)
     opened = Lake.open(lake, create=True, partition_by=options.partition_by)
     finished_other = False
+
+    def step(name: str) -> None:
+        progress(name, 0, 0)
+
     for attempt in range(options.attempts):
-        finished_other |= finish_half_done(opened, lambda name: progress(name, 0, 0)) is not None
+        finished_other |= finish_half_done(opened, step) is not None
+        snapshot, standing = decided_snapshot(opened, step)
         try:
-            report = _one_run(source, opened, options, progress)
+            report = _one_run(source, opened, snapshot, standing, options, progress)
             break
         except RunLost:
             progress("another launcher was ahead", attempt + 1, options.attempts)
@@ -94,36 +102,55 @@ def _new_report(taking: Taking) -> RunReport:
     )
 
 
-def _one_run(landing: str, lake: Lake, options: CompactOptions, progress: Progress) -> RunReport:
-    snapshot = lake.newest()
+def _one_run(
+    landing: str, lake: Lake, snapshot: Snapshot, standing: Standing, options: CompactOptions, progress: Progress
+) -> RunReport:
     segments, strangers = list_segments(landing)
     taking = take(segments, snapshot.cursors, strangers, options.declare_lost)
-    plan = _plan(landing, lake, snapshot, taking, options)
+    plan = _plan(landing, lake, snapshot, standing, taking, options)
     report = _new_report(taking)
     report.snapshot = snapshot.number
     make_directory(plan.staging)
     try:
         write_document(plan.path, plan)
         progress("planned", 0, 0)
-        reports, buckets = _stages(plan, options, progress)
-        # From here on nothing may change under us: the handle that will commit is the one whose files we list.
-        handle = head_handle(lake, snapshot)
-        columns = add_new_columns(lake, snapshot)
-        if columns:
-            handle = head_handle(lake, snapshot)
-        run = assemble(plan, lake, snapshot, handle, reports, buckets, report)
-        if run is None:
-            return report
-        progress("files written", 0, 0)
-        run = msgspec.structs.replace(run, new_columns=columns)
-        commit_run(lake, run, handle, lambda name: progress(name, 0, 0))
-        return report
+        run_it(plan, lake, snapshot, options, progress, report)
+    except RunLost:
+        raise
+    except Exception as error:
+        if lake.newest().number > snapshot.number:
+            # Another run was ahead, and an erasure or vacuum may have taken the files this one was reading.
+            raise RunLost(f"snapshot {snapshot.number} was left behind: {error}", "") from error
+        raise
     finally:
         shutil.rmtree(plan.staging, ignore_errors=True)
         _sweep_staging(lake)
+    if report.forgotten:
+        report.landing_left = clear_again(lake, landing, report, lambda name: progress(name, 0, 0))
+    return report
 
 
-def _plan(landing: str, lake: Lake, snapshot: Snapshot, taking: Taking, options: CompactOptions) -> Plan:
+def run_it(
+    plan: Plan, lake: Lake, snapshot: Snapshot, options: CompactOptions, progress: Progress, report: RunReport
+) -> None:
+    """Make the stages, the run file and the commit; fill `report`."""
+    reports, buckets = _stages(plan, options, progress)
+    # From here on nothing may change under us: the handle that will commit is the one whose files we list.
+    handle = head_handle(lake, snapshot)
+    columns = add_new_columns(lake, snapshot)
+    if columns:
+        handle = head_handle(lake, snapshot)
+    run = assemble(plan, lake, snapshot, handle, reports, buckets, report)
+    if run is None:
+        return
+    progress("files written", 0, 0)
+    run = msgspec.structs.replace(run, new_columns=columns)
+    commit_run(lake, run, handle, lambda name: progress(name, 0, 0))
+
+
+def _plan(
+    landing: str, lake: Lake, snapshot: Snapshot, standing: Standing, taking: Taking, options: CompactOptions
+) -> Plan:
     run = f"{snapshot.number + 1}-{secrets.token_hex(8)}"
     rebuild = tuple(snapshot.stale) if options.derive else ()
     size = sum(segment.size for segment in taking.segments)
@@ -145,6 +172,8 @@ def _plan(landing: str, lake: Lake, snapshot: Snapshot, taking: Taking, options:
         settled_before=before,
         segments=tuple(taking.segments),
         declared=options.declare_lost,
+        standing=standing.needed(),
+        silent=silent_trajectories(lake, snapshot, standing),
     )
 
 

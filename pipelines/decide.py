@@ -8,7 +8,7 @@ from the snapshots, so that a kill in between is mended by the next launcher.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import polars as pl
@@ -21,8 +21,8 @@ from trajlake.pipelines.ledger import append_ledger
 from trajlake.pipelines.protocol import decide_erasure, erasures_to_decide
 from trajlake.pipelines.run_draft import Draft, run_until_won
 from trajlake.pipelines.snapshot import RunFile, Snapshot
-from trajlake.pipelines.standing import Erasure, Standing, TrajectoryKey, read_standing, subjects_of
-from trajlake.pipelines.table_files import read_rows
+from trajlake.pipelines.standing import Erasure, Standing, TrajectoryKey, read_standing, subjects_in, subjects_of
+from trajlake.pipelines.table_files import read_columns, read_rows
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 
@@ -64,19 +64,21 @@ def _decisions(draft: Draft) -> RunFile | None:
         return None
     known = known_subjects(draft)
     decided: dict[str, str] = {}
+    under_hold: list[tuple[str, str, str]] = []
     epochs: dict[TrajectoryKey, int] = {}
     for erasure in standing.erasures:
         if erasure.epoch not in wanted:
             continue
         targets = targets_of(erasure, known)
-        held = any(standing.is_held(*key, known.get(key, frozenset())) for key in targets)
-        decided[erasure.erasure_id] = decide_erasure(is_held=held)
+        held = [key for key in targets if standing.is_held(*key, known.get(key, frozenset()))]
+        under_hold += [(erasure.erasure_id, *key) for key in held]
+        decided[erasure.erasure_id] = decide_erasure(is_held=bool(held))
         if decided[erasure.erasure_id] == "applied":
             epochs.update(dict.fromkeys(targets, erasure.epoch))
     done = forget(draft, epochs)
     report = {
         "erasures": decided, "trajectories": sorted(epochs), "rows": done.rows, "blobs": done.blobs,
-        "imports": done.imports,
+        "imports": done.imports, "held": under_hold,
     }  # fmt: skip
     return draft.run_file("erase", report, erasure_epoch=standing.epoch, decided=decided)
 
@@ -84,7 +86,7 @@ def _decisions(draft: Draft) -> RunFile | None:
 def known_subjects(draft: Draft) -> dict[TrajectoryKey, frozenset[str]]:
     """Return every trajectory that the draft's snapshot holds, with its subject keys."""
     columns = ("tenant", "trajectory_id", "subjects")
-    rows = read_rows(draft.files("trajectories"), SNAPSHOT_TABLES["trajectories"])
+    rows = read_columns(draft.files("trajectories"), SNAPSHOT_TABLES["trajectories"], columns)
     found = {(t, i): subjects_of(text) for t, i, text in rows.select(columns).iter_rows()}
     if "trajectories" in draft.snapshot.stale:
         events = read_rows(draft.files("events"), SNAPSHOT_TABLES["events"])
@@ -93,18 +95,6 @@ def known_subjects(draft: Draft) -> dict[TrajectoryKey, frozenset[str]]:
             if payload is not None:
                 found[tenant, trajectory_id] = subjects_in(payload)
     return found
-
-
-class _Start(msgspec.Struct):
-    subjects: tuple[str, ...] = ()
-
-
-def subjects_in(payload: str) -> frozenset[str]:
-    """Return the subject keys that a `TaskStarted` names."""
-    try:
-        return frozenset(msgspec.json.decode(payload, type=_Start).subjects)
-    except msgspec.MsgspecError:
-        return frozenset()
 
 
 def targets_of(erasure: Erasure, known: dict[TrajectoryKey, frozenset[str]]) -> list[TrajectoryKey]:
@@ -138,7 +128,7 @@ def tell_ledger(lake: Lake, step: Step = no_step) -> None:
             step(f"erasure {state}")
 
 
-def say(lake: Lake, erasure: Erasure, state: str, snapshot: int, detail: dict[str, object]) -> None:
+def say(lake: Lake, erasure: Erasure, state: str, snapshot: int, detail: Mapping[str, object]) -> None:
     """Append an erasure's new state. Two launchers that say the same make one row of it."""
     text = msgspec.json.encode(detail).decode()
     row_id = hashlib.sha256(f"{erasure.erasure_id} {state} {text}".encode()).hexdigest()[:32]

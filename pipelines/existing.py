@@ -14,7 +14,10 @@ from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.table_files import may_hold
 from trajlake.schemas.ids import trajectory_key
 
-KNOWN_SCHEMA = {"tenant": pl.String(), "trajectory_id": pl.String(), "status": pl.String(), "openings": pl.String()}
+KNOWN_SCHEMA = {
+    "tenant": pl.String(), "trajectory_id": pl.String(), "status": pl.String(), "openings": pl.String(),
+    "subjects": pl.String(),
+}  # fmt: skip
 
 
 class Known(NamedTuple):
@@ -37,22 +40,21 @@ def known_trajectories(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataF
     ids = new.select(KEY).unique() if len(new) else pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
     if plan.rebuild:
         ids = pl.concat([ids, _whole_bucket(plan, lake, snapshot, number)]).unique()
-    if "trajectories" in snapshot.stale:
-        files = may_hold(lake.files(snapshot, "events"), ids)
-        found = _ids_in(files).join(ids, on=KEY, how="semi")
-        nothing = pl.lit(None, pl.String)
-        return Known(ids, found.with_columns(nothing.alias("status"), nothing.alias("openings")), files)
     parts, places = [], []
     for file in may_hold(lake.files(snapshot, "trajectories"), ids):
-        rows = _scan(file).select("trajectory_id", "status", "openings").collect()
+        rows = _scan(file).select("trajectory_id", "status", "openings", "subjects").collect()
         rows = rows.with_columns(pl.lit(file.partition["tenant"]).alias("tenant")).select(*KNOWN_SCHEMA)
         mine = rows.join(ids, on=KEY, how="semi")
         if len(mine):
             parts.append(mine)
             places.append(file.partition)
-    if not parts:
-        return Known(ids, pl.DataFrame(schema=KNOWN_SCHEMA), [])
-    held = pl.concat(parts)
+    held = pl.concat(parts) if parts else pl.DataFrame(schema=KNOWN_SCHEMA)
+    if "trajectories" in snapshot.stale:
+        # Rows there may lag or be missing; what they say of erased and expired trajectories stands all the same.
+        files = may_hold(lake.files(snapshot, "events"), ids)
+        found = _ids_in(files).join(ids, on=KEY, how="semi").join(held, on=KEY, how="anti")
+        absent = [pl.lit(None, kind).alias(name) for name, kind in KNOWN_SCHEMA.items() if name not in KEY]
+        return Known(ids, pl.concat([held, found.with_columns(absent).select(*KNOWN_SCHEMA)]), files)
     files = [file for file in lake.files(snapshot, "events") if file.partition in places]
     return Known(ids, held, may_hold(files, held))
 

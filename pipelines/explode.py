@@ -20,6 +20,7 @@ from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import BlobDamaged, LakeError
 from trajlake.pipelines.landing import LandedSegment, blob_path
 from trajlake.pipelines.run_plan import Plan, SegmentReport, read_document, write_document
+from trajlake.pipelines.standing import keys_frame
 from trajlake.runtime.columns import SegmentColumns
 from trajlake.runtime.journal_errors import SegmentCorrupt
 from trajlake.schemas.blobs import blob_hashes
@@ -86,7 +87,9 @@ def bucket(key: bytes, buckets: int) -> int:
 
 def _move_blobs(plan: Plan, rows: pl.DataFrame) -> tuple[list[StoredBlob], list[tuple[str, str]]]:
     """Copy every blob that `rows` name into the content store; return the new objects and the blobs found nowhere."""
-    named = blobs_named(rows)
+    silent = keys_frame(plan.silent)
+    loud = rows.join(silent, on=list(silent.columns), how="anti") if plan.silent else rows
+    named = blobs_named(loud)
     if not named:
         return [], []
     known = _known_blobs(plan, named)
@@ -109,7 +112,20 @@ def _move_blobs(plan: Plan, rows: pl.DataFrame) -> tuple[list[StoredBlob], list[
             stored.append(store.put(tenant, digest, data, plan.run))
         except BlobDamaged:
             missing.append((tenant, digest))
-    return stored, missing
+    return stored, [one for one in missing if one in known or not _has_expired(plan, loud, one)]
+
+
+def _has_expired(plan: Plan, rows: pl.DataFrame, blob: tuple[str, str]) -> bool:
+    """Tell whether retention took a blob: the lake knows every trajectory here to name it, and holds it no more."""
+    tenant, digest = blob
+    mine = rows.filter((pl.col("tenant") == tenant) & pl.col("payload").str.contains(digest, literal=True))
+    lake = Lake(plan.lake)
+    refs: set[str] = set()
+    for file in lake.files(lake.snapshot(plan.base), "blob_refs"):
+        if file.partition["tenant"] == tenant:
+            scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+            refs |= set(scan.filter(pl.col("sha256") == digest).select("trajectory_id").collect().to_series())
+    return set(mine["trajectory_id"]) <= refs
 
 
 def blobs_named(rows: pl.DataFrame) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from trajlake.pipelines.explode import blobs_named
 from trajlake.pipelines.lake import DataFile
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.standing import TrajectoryKey, keys_frame
-from trajlake.pipelines.table_files import may_hold, read_rows
+from trajlake.pipelines.table_files import may_hold, read_columns, read_rows
 from trajlake.schemas.columns import Table
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
@@ -82,7 +82,7 @@ def _with_epochs(change: Change, epochs: dict[TrajectoryKey, int]) -> Change:
 
     def with_epochs(rows: pl.DataFrame) -> pl.DataFrame:
         found = change(rows).join(known, on=KEY, how="left", maintain_order="left")
-        return found.with_columns(pl.coalesce("epoch", "erasure_epoch").alias("erasure_epoch")).drop("epoch")
+        return found.with_columns(pl.coalesce("erasure_epoch", "epoch").alias("erasure_epoch")).drop("epoch")
 
     return with_epochs
 
@@ -156,13 +156,29 @@ def live_blobs(
     return live & set(wanted.iter_rows())
 
 
+def live_in_adds(draft: Draft, among: set[tuple[str, str]], without: pl.DataFrame) -> set[tuple[str, str]]:
+    """Return the blobs of `among` that rows which the run itself writes for other trajectories name."""
+    live: set[tuple[str, str]] = set()
+    for table in ("blob_refs", "quarantine", "events"):
+        for add in draft.adds.get(table, []):
+            path = draft.lake.path(table, add.path)
+            file = DataFile(path, add.path, add.size, add.rows, add.partition, {}, {})
+            rows = read_rows([file], SNAPSHOT_TABLES[table]).join(without, on=KEY, how="anti")
+            if table == "blob_refs":
+                live |= set(rows.select(BLOB).iter_rows())
+            else:
+                live |= set(blobs_named(rows.filter(pl.col("payload").is_not_null())))
+    return live & among
+
+
 def _emptied(imports: pl.DataFrame) -> set[tuple[str, str]]:
     return set(imports.filter(pl.col("report").is_null()).select(BLOB).iter_rows())
 
 
 def erased_keys(draft: Draft) -> pl.DataFrame:
     """Return the trajectories whose texts an erasure or retention took in full before."""
-    rows = read_rows(draft.files("trajectories"), SNAPSHOT_TABLES["trajectories"])
+    names = (*KEY, "status", "erasure_epoch")
+    rows = read_columns(draft.files("trajectories"), SNAPSHOT_TABLES["trajectories"], names)
     return rows.filter(pl.col("erasure_epoch").is_not_null() | (pl.col("status") == "expired")).select(KEY)
 
 

@@ -44,7 +44,13 @@ class NewImports(NamedTuple):
 
 def new_imports(plan: Plan, lake: Lake, snapshot: Snapshot) -> NewImports:
     """Return what the landed loss reports add to the lake; copies their sources into the content store."""
-    landed = _landed(plan.landing)
+    silent = set(plan.silent)
+    # A report that names an erased trajectory, or whose texts were taken out here, does not come back from landing.
+    landed = {
+        key: (report, text)
+        for key, (report, text) in _landed(plan.landing).items()
+        if not silent & {(report.tenant, name) for name in report.trajectories}
+    }
     held = {
         (tenant, digest, version): report
         for tenant, digest, version, report in _held(lake, snapshot)

@@ -16,6 +16,7 @@ import msgspec
 from trajlake.pipelines.durable_files import make_directory, put_if_absent
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError
+from trajlake.pipelines.protocol import pin_counts
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
 
 FOLDER: Final = "pins"
@@ -56,8 +57,8 @@ def put_pin(lake: Lake, pin: Pin) -> Pin:
         return pin
     problem = None
     if pin.snapshot not in lake.snapshot_numbers():
-        problem = f"snapshot {pin.snapshot} is gone"
-    elif newest_epoch(lake) > pin.erasure_epoch:
+        problem = f"snapshot {pin.snapshot} has expired"
+    elif not pin_counts(is_expired=False, snapshot_epoch=pin.erasure_epoch, ledger_epoch=newest_epoch(lake)):
         problem = f"an erasure was asked for that snapshot {pin.snapshot} lacks"
     if problem is not None:
         lift_pin(lake, pin.name)

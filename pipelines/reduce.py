@@ -8,7 +8,7 @@ leave which table is reported, and the launcher rewrites those files once for al
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,14 +24,16 @@ from trajlake.pipelines.canonicalize import (
     Judged,
     canonicalize,
 )
+from trajlake.pipelines.carry_over import carry_over
 from trajlake.pipelines.cursors import advance
 from trajlake.pipelines.derive import derive
 from trajlake.pipelines.existing import known_trajectories
-from trajlake.pipelines.explode import REPORT_SUFFIX
+from trajlake.pipelines.explode import REPORT_SUFFIX, blobs_named
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.settled import leave_unsettled
 from trajlake.pipelines.snapshot import FileAdd, Snapshot
+from trajlake.pipelines.standing import NO_SUBJECTS, Coverage, keys_frame, subjects_in, subjects_of
 from trajlake.pipelines.table_files import may_hold, read_rows, write_files
 from trajlake.schemas.history import Opening
 from trajlake.schemas.tables import EVENTS, SNAPSHOT_TABLES
@@ -46,6 +48,7 @@ class Held(NamedTuple):
     quarantine: pl.DataFrame
     openings: dict[tuple[str, str], tuple[Opening, ...]]
     expired: pl.DataFrame
+    subjects: dict[tuple[str, str], frozenset[str]]
 
 
 Written = tuple[dict[str, list[FileAdd]], dict[str, str]]
@@ -99,10 +102,14 @@ def _reduce_rows(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, 
     columns = [*EVENTS.column_names, "origin"]
     everything = pl.concat([part.select(columns) for part in parts], rechunk=False)
     judged = canonicalize(everything, held.openings)
-    judged = judged if plan.rebuild else _touched_only(judged)
+    judged = judged if plan.rebuild else touched_only(judged)
     verdicts = judged.rows["verdict"]
-    adds, drops = _write(plan, lake, judged, held, number)
+    epochs = erased_epochs(plan, judged, held.subjects)
+    met = _met(plan, new, epochs)
+    adds, drops = _write(plan, lake, judged, held, number, epochs)
     return BucketReport(
+        forgotten=met,
+        forgotten_blobs=_blobs_that_go(met, new, judged.rows),
         adds=adds,
         drops=drops,
         duplicates=judged.duplicates,
@@ -128,15 +135,17 @@ def _held(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number:
     quarantine_files = may_hold(lake.files(snapshot, "quarantine"), ids)
     quarantine = read_rows(quarantine_files, SNAPSHOT_TABLES["quarantine"], ids)
     expired = known.filter(pl.col("status") == "expired").select(KEY)
+    subjects = {(t, i): subjects_of(text) for t, i, text in known.select(*KEY, "subjects").iter_rows()}
     return Held(
         events.with_columns(pl.lit(FROM_EVENTS, pl.UInt8).alias("origin")),
         quarantine.with_columns(pl.lit(FROM_QUARANTINE, pl.UInt8).alias("origin")),
         openings,
         expired,
+        subjects,
     )
 
 
-def _touched_only(judged: Judged) -> Judged:
+def touched_only(judged: Judged) -> Judged:
     """Leave out the trajectories for which nothing new has come: every new row was a copy."""
     touched = judged.rows.filter(pl.col("origin") == FROM_LANDING)["t"].unique()
     if len(touched) == len(judged.trajectories):
@@ -144,14 +153,72 @@ def _touched_only(judged: Judged) -> Judged:
     return judged._replace(rows=judged.rows.filter(pl.col("t").is_in(touched.implode())))
 
 
+def erased_epochs(
+    plan: Plan, judged: Judged, subjects: Mapping[tuple[str, str], frozenset[str]]
+) -> dict[tuple[str, str], int]:
+    """Return the trajectories among `judged` that an erasure covers, by id or by a subject key, with its epoch."""
+    coverage = Coverage(plan.standing)
+    if not coverage:
+        return {}
+    found = dict(subjects)
+    starts = judged.rows.filter((pl.col("event_type") == "TaskStarted") & pl.col("payload").is_not_null())
+    for tenant, trajectory_id, payload in starts.select(*KEY, "payload").iter_rows():
+        found[tenant, trajectory_id] = found.get((tenant, trajectory_id), NO_SUBJECTS) | subjects_in(payload)
+    epochs = {}
+    for tenant, trajectory_id in judged.rows.select(KEY).unique().iter_rows():
+        epoch = coverage.epoch_of(tenant, trajectory_id, found.get((tenant, trajectory_id), NO_SUBJECTS))
+        if epoch is not None:
+            epochs[tenant, trajectory_id] = epoch
+    return epochs
+
+
+def _met(plan: Plan, new: pl.DataFrame, epochs: Mapping[tuple[str, str], int]) -> tuple[tuple[str, str], ...]:
+    """Return the erased trajectories that new rows came for, be they copies: landing holds their text again."""
+    if not len(new) or not (plan.silent or epochs):
+        return ()
+    return tuple(sorted(set(new.select(KEY).unique().iter_rows()) & (set(plan.silent) | set(epochs))))
+
+
+def _blobs_that_go(met: Sequence[tuple[str, str]], *frames: pl.DataFrame) -> tuple[tuple[str, str], ...]:
+    """Return the blobs that texts of erased trajectories name, among new rows and those judged."""
+    if not met:
+        return ()
+    keys = keys_frame(met)
+    texts = [
+        rows.join(keys, on=KEY, how="semi").filter(pl.col("payload").is_not_null()) for rows in frames if len(rows)
+    ]
+    return tuple(sorted({blob for rows in texts for blob in blobs_named(rows)}))
+
+
+def _without_texts(rows: pl.DataFrame, table: str, epochs: Mapping[tuple[str, str], int]) -> pl.DataFrame:
+    """Return the rows with every erasable column null where the trajectory is erased."""
+    if not epochs:
+        return rows
+    described = SNAPSHOT_TABLES[table]
+    gone = rows.select(
+        pl.struct(KEY).is_in(keys_frame(epochs).select(pl.struct(KEY)).to_series().implode())
+    ).to_series()
+    emptied = [
+        pl.when(gone).then(None).otherwise(pl.col(column.name)).alias(column.name)
+        for column in described.columns
+        if column.erasable
+    ]
+    found = rows.with_columns(emptied)
+    if table == "trajectories":
+        marks = pl.Series([epochs.get(key) for key in rows.select(KEY).iter_rows()], dtype=pl.Int64)
+        found = found.with_columns(pl.coalesce("erasure_epoch", marks).alias("erasure_epoch"))
+    return found
+
+
 def _write(
-    plan: Plan, lake: Lake, judged: Judged, held: Held, number: int
+    plan: Plan, lake: Lake, judged: Judged, held: Held, number: int, epochs: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, list[FileAdd]], dict[str, str]]:
     adds: dict[str, list[FileAdd]] = {}
     drops: dict[str, str] = {}
 
     def write(table: str, rows: pl.DataFrame) -> None:
         part = f"{number:04d}"
+        rows = _without_texts(rows, table, epochs)
         adds[table] = write_files(rows, SNAPSHOT_TABLES[table], lake.path(table), plan.run, plan.partition_by, part)
 
     def drop(table: str, trajectories: pl.DataFrame) -> None:
@@ -160,7 +227,7 @@ def _write(
             trajectories.select(KEY).unique().write_ipc(drops[table])
 
     counting = _placed(judged.rows.filter(pl.col("verdict") == CANONICAL))
-    moved = _moved(judged.rows, counting)
+    moved = _moved(judged.rows, counting, keys_frame(epochs))
     fresh = counting.filter((pl.col("origin") != FROM_EVENTS) | pl.col("t").is_in(moved["t"].implode()))
     touched = judged.trajectories.join(judged.rows.select("t").unique(), on="t", how="semi")
     write("events", fresh)
@@ -171,7 +238,8 @@ def _write(
     if plan.derive:
         del fresh
         known = touched.join(held.events.select(KEY).unique(), on=KEY, how="semi")
-        for table, rows in derive(counting, judged, aside).items():
+        tables = carry_over(lake, lake.snapshot(plan.base), counting, derive(counting, judged, aside))
+        for table, rows in tables.items():
             write(table, rows)
             drop(table, known)
     return {name: files for name, files in adds.items() if files}, drops
@@ -190,14 +258,19 @@ def _placed(counting: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _moved(rows: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
-    """Return the trajectories with rows in `events` that count no more, or that belong in another partition now."""
+def _moved(rows: pl.DataFrame, counting: pl.DataFrame, erased: pl.DataFrame) -> pl.DataFrame:
+    """Return the trajectories with rows in `events` that must be written anew.
+
+    They count no more, belong in another partition now, or still hold a text that a hold kept from an erasure.
+    """
+    texts = rows.filter((pl.col("origin") == FROM_EVENTS) & pl.col("payload").is_not_null())
     gone = rows.filter((pl.col("origin") == FROM_EVENTS) & (pl.col("verdict") != CANONICAL))
     elsewhere = counting.filter(
         (pl.col("origin") == FROM_EVENTS)
         & ((pl.col("started_on") != pl.col("was_started_on")) | (pl.col("model") != pl.col("was_model")))
     )
-    return pl.concat([frame.select("t", *KEY) for frame in (gone, elsewhere)]).unique()
+    kept_by_holds = texts.join(erased, on=KEY, how="semi")
+    return pl.concat([frame.select("t", *KEY) for frame in (gone, elsewhere, kept_by_holds)]).unique()
 
 
 def _quarantined(aside: pl.DataFrame) -> pl.DataFrame:

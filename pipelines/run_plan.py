@@ -14,6 +14,7 @@ import msgspec
 from trajlake.pipelines.content_store import StoredBlob
 from trajlake.pipelines.landing import DeclaredLost, LandedSegment
 from trajlake.pipelines.snapshot import FileAdd
+from trajlake.pipelines.standing import Standing
 
 Status = str
 """ok | corrupt | newer | missing_blobs"""
@@ -23,7 +24,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one run. `run` is its name `<number>-<random>`, `base` the snapshot it builds on.
 
     `buckets` is how many parts trajectories are spread over by their key. `settled_before` (µs UTC): only
-    trajectories that ended before it are taken.
+    trajectories that ended before it are taken. `standing`: erasures and holds, read after the snapshot. `silent`:
+    trajectories whose texts and blobs are gone, by erasure or expiry.
     """
 
     lake: str
@@ -38,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     settled_before: int | None = None
     segments: tuple[LandedSegment, ...] = ()
     declared: tuple[DeclaredLost, ...] = ()
+    standing: Standing = Standing()
+    silent: tuple[tuple[str, str], ...] = ()
 
     @property
     def number(self) -> int:
@@ -62,7 +66,8 @@ class SegmentReport(msgspec.Struct, frozen=True, kw_only=True):
 class BucketReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `reduce` did for one bucket. `drops`: per table a staged file of trajectories whose rows leave it.
 
-    `unsettled` are segments that hold rows of trajectories left for later.
+    `unsettled` are segments that hold rows of trajectories left for later. `forgotten`: erased trajectories that
+    new rows came for, and the blobs that these named.
     """
 
     adds: dict[str, list[FileAdd]]
@@ -75,6 +80,8 @@ class BucketReport(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
     touched: int = 0
     unsettled: tuple[str, ...] = ()
+    forgotten: tuple[tuple[str, str], ...] = ()
+    forgotten_blobs: tuple[tuple[str, str], ...] = ()
 
 
 _Document = TypeVar("_Document", Plan, SegmentReport, BucketReport)

@@ -40,7 +40,10 @@ class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunReport(msgspec.Struct, kw_only=True):
-    """What a run read, wrote and left. Names of segments are below landing."""
+    """What a run read, wrote and left. Names of segments are below landing.
+
+    `forgotten`: erased trajectories that landed again; what of them `landing_left` must stay for now.
+    """
 
     outcome: Outcome = "nothing_to_do"
     snapshot: int = 0
@@ -57,6 +60,9 @@ class RunReport(msgspec.Struct, kw_only=True):
     conflicts: int = 0
     expired: int = 0
     trajectories_touched: int = 0
+    forgotten: list[tuple[str, str]] = []
+    forgotten_blobs: list[tuple[str, str]] = []
+    landing_left: list[str] = []
     blobs_stored: int = 0
     blobs_missing: list[tuple[str, str]] = []
     imports_added: int = 0

@@ -70,12 +70,45 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     def is_held(self, tenant: str, trajectory_id: str, subjects: Subjects = NO_SUBJECTS) -> bool:
         return any(hold.covers(tenant, trajectory_id, subjects) for hold in self.holds)
 
-    def erasure_of(self, tenant: str, trajectory_id: str, subjects: Subjects = NO_SUBJECTS) -> Erasure | None:
-        """Return the newest erasure that covers the trajectory and that no hold stands against, if any."""
-        found = [one for one in self.erasures if one.covers(tenant, trajectory_id, subjects)]
-        if not found or self.is_held(tenant, trajectory_id, subjects):
+    def needed(self) -> Standing:
+        """Return what a worker must know: erasures that were not refused, holds that were not lifted."""
+        return Standing(
+            holds=tuple(hold for hold in self.holds if hold.status != "lift"),
+            erasures=tuple(msgspec.structs.replace(one, detail={}) for one in self.erasures if one.state != "refused"),
+        )
+
+
+class Coverage:
+    """Looks up, among many erasures and holds, the erasure that covers a trajectory and that no hold stands against."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._by_id: dict[TrajectoryKey, int] = {}
+        self._by_subject: dict[tuple[str, str], int] = {}
+        self._standing = standing
+        self._held = any(hold.status != "lift" for hold in standing.holds)
+        for one in standing.erasures:
+            if one.state == "refused":
+                continue
+            if one.trajectory_id is not None:
+                key = (one.tenant, one.trajectory_id)
+                self._by_id[key] = max(one.epoch, self._by_id.get(key, 0))
+            elif one.subject is not None:
+                key = (one.tenant, one.subject)
+                self._by_subject[key] = max(one.epoch, self._by_subject.get(key, 0))
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id or self._by_subject)
+
+    def epoch_of(self, tenant: str, trajectory_id: str, subjects: Subjects = NO_SUBJECTS) -> int | None:
+        """Return the epoch of the newest erasure that covers the trajectory, None for none or where a hold stands."""
+        found = max(
+            self._by_id.get((tenant, trajectory_id), 0),
+            *(self._by_subject.get((tenant, subject), 0) for subject in subjects),
+            0,
+        )
+        if not found or (self._held and self._standing.is_held(tenant, trajectory_id, subjects)):
             return None
-        return max(found, key=lambda one: one.epoch)
+        return found
 
 
 def _matches(one: Hold | Erasure, tenant: str, trajectory_id: str, subjects: Subjects, *, whole_tenant: bool) -> bool:
@@ -135,6 +168,18 @@ def subjects_of(text: str | None) -> frozenset[str]:
         return frozenset(msgspec.json.decode(text, type=list[str]))
     except msgspec.MsgspecError:
         return NO_SUBJECTS
+
+
+class _Start(msgspec.Struct):
+    subjects: tuple[str, ...] = ()
+
+
+def subjects_in(payload: str) -> frozenset[str]:
+    """Return the subject keys that a `TaskStarted` names."""
+    try:
+        return frozenset(msgspec.json.decode(payload, type=_Start).subjects)
+    except msgspec.MsgspecError:
+        return frozenset()
 
 
 def keys_frame(keys: Iterable[TrajectoryKey]) -> pl.DataFrame:

@@ -121,6 +121,24 @@ def read_rows(files: Iterable[DataFile], table: Table, among: pl.DataFrame | Non
     return pl.concat(parts, rechunk=False) if parts else pl.DataFrame(schema=wanted)
 
 
+def read_columns(files: Iterable[DataFile], table: Table, names: Sequence[str]) -> pl.DataFrame:
+    """Return some columns of all rows of `files`, reading nothing else. Columns that an older file lacks are null."""
+    kinds = {name: polars_schema(table)[name] for name in names}
+    parts = []
+    for file in files:
+        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+        inside = set(scan.collect_schema().names())
+        columns = [
+            pl.col(name) if name in inside
+            else (_literal(file.partition[name], kind) if name in file.partition else pl.lit(None, kind)).alias(name)
+            for name, kind in kinds.items()
+        ]  # fmt: skip
+        present = [name for name in names if name in inside]
+        rows = (scan.select(present) if present else scan.select(pl.first())).with_columns(columns)
+        parts.append(rows.select(names).collect())
+    return pl.concat(parts) if parts else pl.DataFrame(schema=kinds)
+
+
 def _literal(value: str, kind: pl.DataType) -> pl.Expr:
     return pl.lit(dt.date.fromisoformat(value), kind) if kind == pl.Date else pl.lit(value).cast(kind)
 

@@ -69,7 +69,7 @@ def vacuum(
             step("snapshot expired")
     named = what_is_named(lake, set(kept.expire))
     step("pins listed")
-    places = [_objects(lake)] if only_objects else [_data_files(lake), _objects(lake), _run_files(lake)]
+    places = [_objects(lake)] if only_objects else [data_files(lake), _objects(lake), _run_files(lake)]
     kinds = ["objects"] if only_objects else ["data_files", "objects", "run_files"]
     for kind, files in zip(kinds, places, strict=True):
         for path, run in files:
@@ -124,7 +124,8 @@ def objects_in(blobs_file: str) -> set[str]:
     return {str(path) for path in rows["path"]}
 
 
-def _data_files(lake: Lake) -> Iterator[tuple[str, str]]:
+def data_files(lake: Lake) -> Iterator[tuple[str, str]]:
+    """Yield (path below the lake, run) of every data file of the snapshot tables on disk."""
     for table in SNAPSHOT_TABLES:
         yield from _walk(lake, table, ".parquet")
 

@@ -122,6 +122,8 @@ TRAJECTORIES: Final = Table(
         Column("workspace", "string", "", "none | tracked | untracked"),
         Column("workspace_snapshot", "string", "", "workspace at the start"),
         Column("erasure_epoch", "int64", "", "erasure that covers it"),
+        Column("payloads_expired", "int64", "rows", "payloads that retention took; null = none"),
+        Column("blobs_expired", "int64", "blobs", "blobs of its events that retention took; null = none"),
     ),
     sort_by=("tenant", "trajectory_id"),
 )

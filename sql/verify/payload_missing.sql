@@ -25,7 +25,7 @@ erased as (
 expired as (
     select tenant, trajectory_id
     from trajectories
-    where status = 'expired'
+    where status = 'expired' or payloads_expired > 0
 )
 select
     events.tenant,

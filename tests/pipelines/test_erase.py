@@ -1,0 +1,271 @@
+"""An erasure takes the texts of whole trajectories from every place, keeps rows, order and hashes, and says what is left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.forgetting import A, B, SECRET, a_lake, bytes_anywhere, digest_of, person
+from tests.pipelines.lakes import everything, rows
+from tests.pipelines.segments import Story, land
+from trajlake.pipelines.compact import compact
+from trajlake.pipelines.erase import EraseReport, Wanted, continue_erasures, erase, what_would_go
+from trajlake.pipelines.erase_places import Places
+from trajlake.pipelines.holds import lift, place
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import LakeMissing
+from trajlake.pipelines.maintain import MaintainOptions, maintain
+from trajlake.pipelines.pins import Pin, files_to_pin, put_pin, read_pin
+from trajlake.pipelines.standing import read_standing
+from trajlake.pipelines.verify import verify_lake
+
+ADA = Wanted(tenant="t", subject="ada", because="asked by letter 7")
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL inside one process: nothing in the product catches it."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("made")
+    a_lake(home)
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "home")
+
+
+def places(home: Path, *, gone: bool = True) -> Places:
+    return Places(landings=(str(home / "landing"),), gone=frozenset({"all"} if gone else ()))
+
+
+def erased(home: Path, wanted: Wanted = ADA, **more: Any) -> EraseReport:
+    return erase(str(home / "lake"), wanted, places(home), **more)
+
+
+def texts_of(home: Path, *ids: str) -> list[Any]:
+    events = rows(home / "lake", "events")
+    return events.filter(events["trajectory_id"].is_in(ids))["payload"].drop_nulls().to_list()
+
+
+def check_verified(lake: Path) -> None:
+    results = verify_lake(str(lake), blobs=True)
+    assert {result.rule: result.found for result in results} == dict.fromkeys((r.rule for r in results), 0)
+
+
+def test_by_subject_every_text_of_the_person_goes_and_everything_else_stays(home: Path) -> None:
+    before = everything(home / "lake")
+    report = erased(home)
+    assert (report.state, report.left) == ("complete", [])
+    assert report.trajectories == [("t", "a1"), ("t", "a2")]
+    after = everything(home / "lake")
+    kept = ("payload", "salt")
+    assert [{k: v for k, v in row.items() if k not in kept} for row in after["events"]] == [
+        {k: v for k, v in row.items() if k not in kept} for row in before["events"]
+    ]
+    assert texts_of(home, "a1", "a2") == []
+    assert len(texts_of(home, "b1", "b2")) == 6 + 4 + 1
+    by_id = {row["trajectory_id"]: row for row in after["trajectories"]}
+    assert [by_id[i]["erasure_epoch"] for i in ("a1", "a2", "b1", "b2")] == [1, 1, None, None]
+    assert (by_id["a1"]["task"], by_id["a1"]["status"], by_id["a1"]["subjects"]) == (None, "completed", '["ada"]')
+    check_verified(home / "lake")
+
+
+def test_nothing_on_disk_holds_the_text_once_it_is_complete(home: Path) -> None:
+    maintain(str(home / "lake"), MaintainOptions(commits_per_checkpoint=1))
+    assert bytes_anywhere(home, f"{SECRET} a1") != []
+    assert erased(home).state == "complete"
+    assert bytes_anywhere(home, f"{SECRET} a1") == []
+    assert bytes_anywhere(home, f"{SECRET} a2") == []
+    assert bytes_anywhere(home, "ada looks like this") == []
+    assert bytes_anywhere(home, f"{SECRET} b1") != []
+
+
+def test_a_blob_that_a_live_row_names_stays_and_others_go(home: Path) -> None:
+    erased(home)
+    assert set(rows(home / "lake", "blobs")["sha256"]) == {digest_of("both"), digest_of("bob")}
+    erased(home, Wanted(tenant="t", trajectory_id="b1"))
+    assert len(rows(home / "lake", "blobs")) == 0
+    assert bytes_anywhere(home / "lake" / "cas", "looks like this") == []
+
+
+def test_no_version_that_held_the_text_may_be_read_any_more(home: Path) -> None:
+    before = Lake.open(home / "lake").snapshot_numbers()
+    report = erased(home)
+    lake = Lake.open(home / "lake")
+    assert lake.snapshot_numbers() == [0, report.snapshot]
+    for number in before[1:]:
+        with pytest.raises(LakeMissing, match="expired: erasure"):
+            lake.snapshot(number)
+
+
+def test_until_every_writer_is_known_to_hold_nothing_it_is_pending_and_names_them(home: Path) -> None:
+    report = erase(str(home / "lake"), ADA, places(home, gone=False))
+    assert report.state == "pending"
+    assert report.left == [f"writer {A.hex()}: its root was not named; give --journal, or --gone {A.hex()}"]
+    (standing,) = read_standing(Lake.open(home / "lake")).erasures
+    assert (standing.state, standing.detail["left"]) == ("pending", report.left)
+    (again,) = continue_erasures(str(home / "lake"), Places(gone=frozenset({A.hex()})))
+    assert again.state == "complete"
+    assert continue_erasures(str(home / "lake")) == []
+
+
+def test_a_segment_shared_with_an_open_trajectory_stays_and_is_named(home: Path) -> None:
+    story = person(home / "landing", "a3", "ada")
+    other = Story("open").start().say("x", 2)
+    land(home / "landing", B, 4, [*story.landed, *other.landed])
+    compact(str(home / "landing"), str(home / "lake"))
+    report = erased(home)
+    assert report.state == "pending"
+    assert len(report.left) == 1
+    assert "shared with 'open' of tenant t, which is open" in report.left[0]
+    done = other.end().landed[-1:]
+    land(home / "landing", B, 4 + len(story.landed) + 3, done)
+    compact(str(home / "landing"), str(home / "lake"))
+    (again,) = continue_erasures(str(home / "lake"), places(home))
+    assert again.state == "complete"
+    assert bytes_anywhere(home, f"{SECRET} a3") == []
+
+
+def test_a_held_erasure_is_refused_and_takes_nothing(home: Path) -> None:
+    held = place(str(home / "lake"), tenant="t", trajectory_id="a2", because="case 12")
+    assert held.status == "confirmed"
+    before = everything(home / "lake")
+    report = erased(home)
+    assert (report.state, report.held) == ("refused", [("t", "a2")])
+    assert everything(home / "lake") == before
+    lift(str(home / "lake"), held.hold_id, because="settled")
+    assert erased(home).state == "complete"
+    assert [one.state for one in read_standing(Lake.open(home / "lake")).erasures] == ["refused", "complete"]
+    assert place(str(home / "lake"), tenant="t", subject="ada", because="case 13").status == "late"
+
+
+def test_pins_get_files_without_the_text_and_raise_their_epoch(home: Path) -> None:
+    lake = Lake.open(home / "lake")
+    at = lake.newest()
+    tables = ("events", "trajectories", "blobs")
+    pin = put_pin(lake, Pin(name="set", snapshot=at.number, erasure_epoch=0, files=files_to_pin(lake, at, tables),
+                            members=[("t", "a1")]))  # fmt: skip
+    report = erased(home)
+    assert (report.state, report.recut) == ("complete", ["set"])
+    new = read_pin(lake, "set")
+    assert new.erasure_epoch == 1
+    maintain(str(home / "lake"), MaintainOptions(kept_days=0))
+    paths = [home / "lake" / path for files in new.files.values() for path in files]
+    assert paths
+    assert all(path.exists() for path in paths)
+    assert bytes_anywhere(home, f"{SECRET} a1") == []
+    assert set(pin.files["events"]) & set(new.files["events"])
+
+
+def test_a_later_copy_and_a_later_trajectory_of_the_person_lose_their_text_in_the_run_that_meets_them(
+    home: Path,
+) -> None:
+    erased(home)
+    again = person(home / "landing", "a1", "ada", "ada")
+    fresh = person(home / "landing", "a9", "ada", "ada at home")
+    land(home / "landing", B, 4, [*again.landed, *fresh.landed])
+    report = compact(str(home / "landing"), str(home / "lake"))
+    assert report.events_added == len(fresh.landed)
+    assert texts_of(home, "a1", "a2", "a9") == []
+    events = rows(home / "lake", "events")
+    assert len(events.filter(events["trajectory_id"] == "a9")) == len(fresh.landed)
+    assert digest_of("ada at home") not in set(rows(home / "lake", "blobs")["sha256"])
+    maintain(str(home / "lake"), MaintainOptions(kept_days=0))
+    assert bytes_anywhere(home, f"{SECRET} a1") == bytes_anywhere(home, f"{SECRET} a9") == []
+    assert bytes_anywhere(home, "ada at home looks like this") == []
+    check_verified(home / "lake")
+
+
+def test_an_event_that_comes_after_the_erasure_stays_canonical_and_has_no_text(home: Path) -> None:
+    erased(home, Wanted(tenant="t", trajectory_id="b2"))
+    whole = person(home / "landing", "b2", "bob", ended=False)
+    known = len(whole.landed)
+    before = {r["trajectory_id"]: r for r in everything(home / "lake")["trajectories"]}["b2"]
+    later = whole.takeover(known - 1, 2).say(f"{SECRET} later", 2).end()
+    land(home / "landing", B, known, later.landed[known:])
+    compact(str(home / "landing"), str(home / "lake"))
+    assert texts_of(home, "b2") == []
+    after = {r["trajectory_id"]: r for r in everything(home / "lake")["trajectories"]}["b2"]
+    assert (after["events"], after["status"], after["erasure_epoch"]) == (known + 4, "completed", 1)
+    for name in ("model_id", "model_version", "subjects", "kind", "workspace", "started_at"):
+        assert after[name] == before[name], name
+    check_verified(home / "lake")
+
+
+def test_an_erasure_of_what_has_not_landed_yet_waits_for_it(home: Path) -> None:
+    assert erased(home, Wanted(tenant="t", trajectory_id="late")).state == "complete"
+    story = person(home / "landing", "late", "eve", "eve")
+    land(home / "landing", B, 4, story.landed)
+    compact(str(home / "landing"), str(home / "lake"))
+    assert texts_of(home, "late") == []
+    assert len(rows(home / "lake", "blobs")) == 3
+    check_verified(home / "lake")
+
+
+def test_a_dry_run_says_what_would_go_and_writes_nothing(home: Path) -> None:
+    place(str(home / "lake"), tenant="t", trajectory_id="a2", because="case 12")
+    before = sorted(str(p) for p in home.rglob("*"))
+    report = what_would_go(str(home / "lake"), ADA)
+    assert (report.trajectories, report.held) == ([("t", "a1"), ("t", "a2")], [("t", "a2")])
+    assert sorted(str(p) for p in home.rglob("*")) == before
+
+
+def test_erasing_twice_changes_nothing_more(home: Path) -> None:
+    erased(home)
+    before = everything(home / "lake")
+    assert erased(home).state == "complete"
+    assert everything(home / "lake") == before
+
+
+def steps_of(home: Path) -> list[str]:
+    steps: list[str] = []
+    erased(home, progress=lambda step, *_: steps.append(step))
+    return steps
+
+
+def check_killed(made: Path, tmp_path: Path, at: list[int], *, then_compact: bool) -> None:
+    wanted = None
+    for number in [0, *at]:
+        home = shutil.copytree(made, tmp_path / str(number))
+        left = [number]
+
+        def progress(step: str, _: int, __: int, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed(step)
+
+        try:
+            erased(home, progress=progress)
+        except Killed as killed:
+            print(number, killed)
+        if then_compact:
+            compact(str(home / "landing"), str(home / "lake"))
+        final = erased(home)
+        assert final.state == "complete"
+        assert bytes_anywhere(home, f"{SECRET} a1") == [], number
+        found = everything(home / "lake")
+        for row in found["trajectories"]:
+            row["erasure_epoch"] = row["erasure_epoch"] and 1
+        wanted = wanted or found
+        assert found == wanted, number
+        shutil.rmtree(home)
+
+
+def test_killed_after_a_few_steps_and_run_again_it_ends_the_same(made: Path, tmp_path: Path) -> None:
+    total = len(steps_of(shutil.copytree(made, tmp_path / "count")))
+    check_killed(made, tmp_path, [2, total // 3, total // 2, total - 2], then_compact=False)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("then_compact", [False, True])
+def test_killed_after_every_step_and_run_again_it_ends_the_same(made: Path, tmp_path: Path, then_compact: bool) -> None:
+    total = len(steps_of(shutil.copytree(made, tmp_path / "count")))
+    check_killed(made, tmp_path, list(range(1, total + 1)), then_compact=then_compact)
