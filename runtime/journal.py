@@ -24,15 +24,19 @@ from .agent.authorize import policy_version
 from .agent.enter import Order
 from .agent.errors import Misuse
 from .agent.outcome import Outcome
-from .agent.ports import Ports
+from .agent.ports import Blobs, Log, Ports
 from .agent.session import Session, Setup
 from .env import REAL_ENV, Env
 from .lease_keeper import LeaseKeeper
 from .mail import MailItem
 from .posting import Postman
+from .replica import Replica
+from .replicated_log import ReplicatedBlobs, ReplicatedLog
+from .replication import Replication
 from .root import Root
 from .root_log import RootLog
 from .stores import arbiter, lease_store, mail_store
+from .stores import replica as opened_replica
 from .tools import Tool, ToolOptions, declared_schema_hash, make_tool
 from .writer_options import WriterOptions
 
@@ -42,12 +46,14 @@ class Journal:
 
     def __init__(
         self, root: Root, *, tenant: str, principal: str | None, leases: Any, policy: Any, env: Env,
-        options: WriterOptions | None,
+        options: WriterOptions | None, replica: Replica | None = None, replicate: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.root, self.tenant, self.principal, self.policy = root, tenant, principal, policy
         self.tools: dict[str, Tool] = {}
         self.resolvers: dict[str, Callable[..., Any]] = {}
         self._env, self._leases, self._options = env, leases, options
+        self._replica, self._replicate = replica, tuple(sorted(set(replicate)))
+        self._replication: Replication | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._ports: Ports | None = None
@@ -61,13 +67,23 @@ class Journal:
         leases: Any = None, replica: Any = None, replicate: Sequence[str] = (), policy: Any = None,
         env: Env = REAL_ENV, options: WriterOptions | None = None,
     ) -> Journal:  # fmt: skip
-        """Open (or create) the root. Raises `RootError`. `leases`: a `LeaseStore` other than files in the root."""
-        if replica is not None or replicate:
-            raise Misuse("Journal.open: replicas are not built yet; leave replica and replicate out")
+        """Open (or create) the root. Raises `RootError`.
+
+        `leases`, `replica`: a URL, which `root.json` then records for every other process, or an object of the
+        protocol. With a replica every wait includes its acknowledgement; `replicate` names the effect classes for
+        which the trajectory promises to survive the loss of this host.
+        """
         check_tenant(tenant)
+        named = {name: url for name, url in (("lease", leases), ("replica", replica)) if isinstance(url, str)}
+        opened = Root.open(root, env, stores=named or None)
+        second = opened_replica(opened) if replica is None or isinstance(replica, str) else replica
+        if replicate and second is None:
+            raise Misuse("Journal.open: replicate names effect classes, but there is no replica: give its URL")
+        if unknown := set(replicate) - {"read", "local", "idempotent", "external"}:
+            raise Misuse(f"Journal.open: replicate names no effect class: {', '.join(sorted(unknown))}")
         return cls(
-            Root.open(root, env), tenant=tenant, principal=principal, leases=leases, policy=policy, env=env,
-            options=options,
+            opened, tenant=tenant, principal=principal, leases=None if isinstance(leases, str) else leases,
+            policy=policy, env=env, options=options, replica=second, replicate=replicate,
         )  # fmt: skip
 
     # -- what is registered ----------------------------------------------------------------------------------------
@@ -173,7 +189,10 @@ class Journal:
             name: ToolDeclaration(effect=tool.effect, version=tool.options.version, schema_hash=tool.schema_hash)
             for name, tool in self.tools.items()
         }
-        return {"tools": tools, "policy_version": policy_version(self.policy), "runtime": "trajlake"}
+        return {
+            "tools": tools, "policy_version": policy_version(self.policy), "runtime": "trajlake",
+            "replicated": self._replicate,
+        }  # fmt: skip
 
     def _check_workspace(self, workspace: Any) -> None:
         untracked = getattr(self.policy, "workspace", "") == "untracked"
@@ -252,9 +271,14 @@ class Journal:
         leases = self._leases if self._leases is not None else lease_store(self.root)
         self._log = RootLog(self.root, self._options)
         self._keeper = LeaseKeeper(leases, env=env)
+        log: Log = self._log
+        blobs: Blobs = self.root.blobs
+        if self._replica is not None:
+            self._replication = Replication(self._replica, self.root.blobs.get, env=env)
+            log, blobs = ReplicatedLog(log, self._replica, self._replication), ReplicatedBlobs(blobs, self._replica)
         worker = f"{env.host()}:{env.pid()}:{env.random_bytes(4).hex()}"
         return Ports(
-            env=env, log=self._log, blobs=self.root.blobs, leases=leases, keeper=self._keeper,
+            env=env, log=log, blobs=blobs, leases=leases, keeper=self._keeper,
             arbiter=arbiter(self.root), mail=self._mail, worker=worker, host=env.host(),
         )  # fmt: skip
 
@@ -266,6 +290,8 @@ class Journal:
                 self._keeper.close()
             if self._log is not None:
                 self._log.close()
+            if self._replication is not None:
+                self._replication.close()
 
     def __enter__(self) -> Journal:
         return self

@@ -35,6 +35,11 @@ class Ticket:
         return self._append.state == DURABLE
 
     @property
+    def failed(self) -> bool:
+        """True once the writer ended before the events were durable: `wait` raises at once."""
+        return self._append.state == FAILED
+
+    @property
     def lsns(self) -> range:
         """The lsns of the events, in order; empty until their batch is on its way to the disk."""
         first = self._append.first_lsn
