@@ -93,6 +93,13 @@ LINES: dict[str, tuple[str, list[Any]]] = {
 }  # fmt: skip
 
 
+STRANGERS = {
+    "empty": b"", "blank": b"  \n\n", "object": b"{}", "array": b"[]", "null": b"null", "binary": b"\x00\x01\x02",
+    "lines": b'{"a": 1}\n{"b": 2}\n', "text": b"plain text", "deep array": b"[" * 30_000 + b"]" * 30_000,
+    "deep object": b'{"x":' * 30_000,
+}  # fmt: skip
+
+
 def written(value: Any) -> bytes:
     return json.dumps(value, indent=1).encode()
 
@@ -115,8 +122,7 @@ def test_the_small_documents_are_whole(shape: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({one for one, _ in DOCUMENTS.values()}))
-@pytest.mark.parametrize("data", [b"", b"  \n\n", b"{}", b"[]", b"null", b"\x00\x01\x02", b'{"a": 1}\n{"b": 2}\n',
-                                  b"plain text", b"[" * 30_000 + b"]" * 30_000, b'{"x":' * 30_000])  # fmt: skip
+@pytest.mark.parametrize("data", STRANGERS.values(), ids=STRANGERS)
 def test_what_is_empty_or_another_format_is_refused_with_one_line(name: str, data: bytes) -> None:
     with pytest.raises(BadSource) as refused:
         read(name, of(data, "sub/x.json"))

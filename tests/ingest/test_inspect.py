@@ -364,7 +364,11 @@ def test_lone_surrogates_nul_duplicate_keys_and_deep_nesting_stop_nothing() -> N
     assert check(importer("inspect"), source(whole.encode())) == []
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"PK\x03\x04", b'{"eval": {', b"[" * 30_000])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"PK\x03\x04", b'{"eval": {', b"[" * 30_000],
+    ids=["empty", "object", "zip magic", "cut", "deep"],
+)
 def test_what_is_no_log_is_refused_with_one_line(data: bytes) -> None:
     with pytest.raises(BadSource) as refused:
         read("inspect", source(data))
