@@ -125,7 +125,8 @@ class ToolOptions:
 
     `probe`, `precheck`, `approve`, `same_as` and `cost` are given the `Call`. `same_as` may also name the arguments
     that make two calls the same business (payee, amount, invoice). `cost` tells {unit: amount} of a call that ran;
-    its attribute `maximum`, if it has one, is reserved at the intent.
+    its attribute `maximum`, if it has one, is reserved at the intent. `opaque`: the change a `local` tool makes to the
+    workspace is not recorded (a build cache, gigabytes), so that it cannot be applied again where the files are lost.
     """
 
     effect: Effect = "external"
@@ -143,6 +144,7 @@ class ToolOptions:
     deadline_s: float | None = None
     cost: Callable[..., Any] | None = None
     settle_attempts: int = 3
+    opaque: bool = False
     name: str = ""
 
     def check(self, name: str) -> None:
@@ -155,6 +157,8 @@ class ToolOptions:
             raise ValueError(f"tool {name}: an asynchronous tool needs deadline_s, after which it is in doubt")
         if self.asynchronous and self.effect not in ("idempotent", "external"):
             raise ValueError(f"tool {name}: an asynchronous tool is idempotent or external, not {self.effect}")
+        if self.opaque and self.effect != "local":
+            raise ValueError(f"tool {name}: opaque is about the workspace, which only a local tool changes")
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"tool {name!r}: a name has 1-128 characters of A-Z a-z 0-9 _ . : -")
 

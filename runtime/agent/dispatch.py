@@ -18,6 +18,7 @@ from ..tools import NotExecuted, Tool, ToolError
 from .arguments import arguments_of_text
 from .authorize import Verdict, Wanted, call_of, reserved
 from .decide import Outcome, outcome_of, try_again
+from .files import Recorded, record_change
 from .requests import Block, Done, Next, Sleep, Start, Steps
 from .session import Session
 
@@ -161,7 +162,11 @@ def _ended(s: Session, one: Dispatch, done: Done, doubts: list[str]) -> Steps:
         return None
     if one.tool.options.asynchronous and outcome == "ok":
         return None
-    yield from s.record(result_of_body(one, outcome, done, _elapsed_ms(s, one), cost_of(s, one)))
+    elapsed_ms = _elapsed_ms(s, one)
+    changed: Recorded | None = None
+    if one.tool.effect == "local":
+        changed = yield from record_change(s.files, opaque=one.tool.options.opaque)
+    yield from s.record(result_of_body(one, outcome, done, elapsed_ms, cost_of(s, one), changed))
     retry = one.tool.options.retry
     if try_again(one.tool.effect, outcome, attempt=one.attempt, retries=retry.n):
         yield Sleep(retry.pause_s(one.attempt))
@@ -185,11 +190,15 @@ def known(tool: Tool, done: Done) -> Outcome:
     )
 
 
-def result_of_body(one: Dispatch, outcome: Outcome, done: Done, duration_ms: float, cost: dict[str, str]) -> ToolResult:
-    """Return the result event of an attempt with a known outcome."""
+def result_of_body(
+    one: Dispatch, outcome: Outcome, done: Done, duration_ms: float, cost: dict[str, str],
+    changed: Recorded | None = None,
+) -> ToolResult:  # fmt: skip
+    """Return the result event of an attempt with a known outcome; `changed`: what a `local` one did to the files."""
     common: dict[str, Any] = {
         "action_id": one.wanted.action_id, "attempt": one.attempt, "tool": one.tool.name,
-        "provider_id": one.wanted.provider_id, "duration_ms": duration_ms, "opaque": one.tool.effect == "local",
+        "provider_id": one.wanted.provider_id, "duration_ms": duration_ms,
+        **(changed.fields() if changed is not None else {}),
     }  # fmt: skip
     if outcome == "ok":
         tree, lossy = values.to_tree_lossy(done.value)

@@ -8,7 +8,7 @@ import inspect
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..env import Env
 from ..tools import Result, Retry
@@ -26,25 +26,33 @@ from .spawn import run_spawn
 from .tool_call import run_call, run_tools
 
 Perform = Callable[[Request], Any]
+Job = tuple[contextvars.Context, Start]
+
+
+IDLE_MAX_S: Final = 5.0
+"""How long the thread of a body that ended waits for the next one. Starting a thread costs more than a barrier."""
 
 
 class Bodies:
-    """Bodies that run beside the core, each in a thread, until they end or their time is over."""
+    """Bodies that run beside the core, each in a thread that no other body uses meanwhile, until they end or their
+    time is over. A thread whose body ended may take the next one.
+    """
 
     def __init__(self, env: Env) -> None:
         self._now_s = env.monotonic
         self._ends: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self._deadlines: dict[int, float] = {}
+        self._idle: list[queue.SimpleQueue[Job]] = []
 
     def start(self, request: Start) -> None:
-        """Run a body in a new thread (a daemon: one that never ends does not keep the process)."""
+        """Run a body in a thread (a daemon: one that never ends does not keep the process)."""
         timeout_s = request.timeout_s
         self._deadlines[request.tag] = float("inf") if timeout_s is None else self._now_s() + timeout_s
-        context = contextvars.copy_context()
-        thread = threading.Thread(
-            target=context.run, args=(self._run, request), name=f"trajlake-body-{request.tag}", daemon=True
-        )
-        thread.start()
+        job = (contextvars.copy_context(), request)
+        try:
+            self._idle.pop().put(job)
+        except IndexError:
+            threading.Thread(target=self._serve, args=(job,), name=f"trajlake-body-{request.tag}", daemon=True).start()
 
     def next(self) -> Done:
         """Return how the next body ended; one whose time is over counts as ended, whatever it still does."""
@@ -58,15 +66,34 @@ class Bodies:
             if self._deadlines.pop(done.tag, None) is not None:
                 return done
 
-    def _run(self, request: Start) -> None:
-        try:
-            value = request.call()
-            if inspect.iscoroutine(value):
-                value = asyncio.run(value)
-        except BaseException as error:  # noqa: BLE001 - told to the core, which decides what it means
-            self._ends.put(Done(request.tag, error=error))
-        else:
-            self._ends.put(Done(request.tag, value))
+    def _serve(self, job: Job) -> None:
+        jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        while True:
+            context, request = job
+            done = context.run(_ended, request)
+            # Idle before it tells, so that the call which follows finds this thread.
+            self._idle.append(jobs)
+            self._ends.put(done)
+            del context, request, done
+            try:
+                job = jobs.get(timeout=IDLE_MAX_S)
+            except queue.Empty:
+                try:
+                    self._idle.remove(jobs)
+                except ValueError:  # it was chosen this very moment
+                    job = jobs.get()
+                else:
+                    return
+
+
+def _ended(request: Start) -> Done:
+    try:
+        value = request.call()
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+    except BaseException as error:  # noqa: BLE001 - told to the core, which decides what it means
+        return Done(request.tag, error=error)
+    return Done(request.tag, value)
 
 
 def performer(env: Env) -> Perform:

@@ -24,6 +24,7 @@ from ..frame import TrajectoryInfo
 from ..generations import must_stop
 from ..lease import Claim, LeaseBusy, LeaseRecord, RecordMissing, take_lease
 from .errors import Busy, Conflict, ResumeRefused, UnknownTrajectory
+from .files import Files
 from .leave import let_go
 from .ports import Found
 from .requests import Block, Steps
@@ -45,6 +46,7 @@ class Order:
     subjects: tuple[str, ...] = ()
     principal: str | None = None
     workspace: str | None = None
+    roll_back: bool = False
     parent: Any = None
     accept_loss: bool = False
     close_turn: bool = False
@@ -140,7 +142,11 @@ def begin(s: Session, known: Known, order: Order) -> Steps:
             started_on=now.date().isoformat(),
         )  # fmt: skip
         s.principal = order.principal
-        yield from s.record(_started(order))
+        snapshot: str | None = None
+        if order.workspace is not None and s.rules.tracked:
+            s.files = Files(s.ports, s.rules, order.workspace, s.tenant)
+            snapshot = yield Block(s.files.snapshot)
+        yield from s.record(_started(order, snapshot))
         return
     adopt_history(s, known)
     last = known.history.events[-1]
@@ -195,7 +201,7 @@ def check_resumable(s: Session, known: Known, order: Order) -> ResumeRefused | N
     hosts = [one.host for one in tenures if one.token != s.token and one.token not in refused]
     uses_files = started.workspace != "none" or any(tool.effect == "local" for tool in started.tools.values())
     other = next((host for host in reversed(hosts) if host), s.ports.host)
-    if uses_files and other != s.ports.host:
+    if uses_files and started.workspace != "tracked" and other != s.ports.host:
         return ResumeRefused("host", f"its workspace is on host {other!r}; resume there")
     if s.view.context.drifted is not None:
         return ResumeRefused("context", f"the context of event {s.view.context.drifted} cannot be rebuilt as recorded")
@@ -215,7 +221,7 @@ def recorded_outcome(s: Session, end: Event) -> tuple[Any, Any]:
     return body.status, s.value(body.result) if body.status == "completed" else body.reason
 
 
-def _started(order: Order) -> Payload:
+def _started(order: Order, snapshot: str | None) -> Payload:
     return TaskStarted(
         task=values.to_tree(order.task),
         agent=order.agent,
@@ -224,7 +230,8 @@ def _started(order: Order) -> Payload:
         sampling=values.to_tree(order.sampling) if order.sampling is not None else None,
         prompt_version=order.prompt_version,
         tool_schema_version=order.tool_schema_version,
-        workspace="none" if order.workspace is None else "untracked",
+        workspace="tracked" if snapshot is not None else "none" if order.workspace is None else "untracked",
+        workspace_snapshot=snapshot,
         principal=order.principal,
         subjects=tuple(order.subjects),
         budget={unit: normal(str(amount)) for unit, amount in order.budget.items()},

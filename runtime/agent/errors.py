@@ -9,7 +9,7 @@ AgentError
 ├── ModelFailed         the model gave no reply in all attempts; each attempt is recorded
 ├── BudgetExhausted     raise the limit (`t.budget.revise`) or end: a call would exceed it
 └── Misuse              fix the program: wrong thread, sync call in a running loop, work after the end, ...
-Unwind (BaseException)  never caught by an agent: Parked, Cancelled, Ended
+Unwind (BaseException)  never caught by an agent: Parked, Moved, Cancelled
 """
 
 from __future__ import annotations
@@ -78,6 +78,10 @@ class Unwind(BaseException):
 
 class Parked(Unwind):
     """The trajectory waits for a person, or for mail, without a worker."""
+
+
+class Moved(Unwind):
+    """The process is to end: another worker goes on where the turn ended."""
 
 
 class Cancelled(Unwind):

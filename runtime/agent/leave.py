@@ -12,6 +12,7 @@ from ..lease import Head, LeaseLost
 from .errors import Busy, Misuse
 from .outcome import Outcome, Waiting
 from .requests import Block, Steps
+from .saving import checkpoint, forget_old
 from .session import Session
 from .settle import in_doubt
 
@@ -29,11 +30,13 @@ def end_task(s: Session) -> Steps:
     if status == "completed" and in_doubt(s):
         s.ended = None
         raise Misuse(f"trajectory {s.trajectory_id!r}: an effect is in doubt; settle it before the task is completed")
+    yield from checkpoint(s, "end")
     yield from s.record(
         TaskEnded(status=_status(status), result=values.to_tree(result), reason=values.plain_text(reason))
     )
     yield from s.checked_barrier()
     s.end_shown = True
+    yield from forget_old(s)
 
 
 def let_go(s: Session, reason: str | None) -> Steps:
@@ -67,9 +70,19 @@ def ask_for_end(s: Session, status: str, result: Any, reason: str) -> None:
 
 def park(s: Session, waits: tuple[Waiting, ...]) -> Steps:
     """Release the worker: everything is durable, the lease is let go; mail, time or a person brings it on."""
+    yield from checkpoint(s, "pause")
     yield from s.checked_barrier()
+    yield from forget_old(s)
     yield from let_go(s, "parked")
     return Outcome("parked", None, waits)
+
+
+def move(s: Session) -> Steps:
+    """Let go of a trajectory that another worker is to go on with; it stands at the end of a turn."""
+    yield from s.checked_barrier()
+    yield from forget_old(s)
+    yield from let_go(s, "moved")
+    return Outcome("parked", None, (Waiting("move", "", "", f"trajlake resume {s.trajectory_id}"),))
 
 
 def cancel(s: Session) -> Steps:

@@ -11,12 +11,13 @@ from trajlake.schemas.envelope import Event
 from ..journal_errors import JournalError
 from ..lease import LeaseError
 from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, take
-from .errors import Busy, Cancelled, Misuse, Parked
-from .leave import cancel, end_task, let_go, park
+from .errors import Busy, Cancelled, Misuse, Moved, Parked
+from .leave import cancel, end_task, let_go, move, park
 from .mailroom import drain
 from .outcome import Outcome, Waiting
 from .requests import Block, Steps
 from .resume import resume
+from .saving import checkpoint, forget_old, is_due
 from .session import Session
 from .settle import stage_of
 
@@ -110,6 +111,8 @@ class LiveLoop:
         for event in s.of_turns(lambda turn: turn < s.open_turn):
             if event.sequence_number > s.view.applied:
                 s.view.apply(event)
+        if s.ports.checkpoints is not None:
+            s.saving.turn_state = s.view.state
         s.enter_turn(s.open_turn, s.of_turns(lambda turn: turn >= s.open_turn))
         return s.open_turn
 
@@ -125,6 +128,16 @@ class LiveLoop:
         """Begin a new turn: everything recorded of the last one must have been asked for; then the mail is read."""
         s.check_served()
         s.go_live(f"turn {number}")
+        if s.ports.draining():
+            yield from checkpoint(s, "move")
+            raise s.unwind(Moved(f"trajectory {s.trajectory_id!r}: this process is to end"))
+        s.saving.turn_begins(s.ports.now_s())
+        if is_due(s):
+            yield from checkpoint(s, "interval")
+            yield from s.checked_barrier()
+            yield from forget_old(s)
+        if s.ports.checkpoints is not None:
+            s.saving.turn_state = s.view.state
         s.enter_turn(number, [])
         yield from drain(s, steer=True)
         if s.cancelled():
@@ -139,6 +152,8 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
         return (yield from park(s, tuple(error.args[0])))
     if isinstance(error, Cancelled):
         return (yield from cancel(s))
+    if isinstance(error, Moved):
+        return (yield from move(s))
     if error is not None and not s.end_shown:
         # Where an end is recorded but was not shown, nothing more is written: another worker may have gone on.
         if not isinstance(error, Busy) and s.end is None:

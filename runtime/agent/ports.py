@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from trajlake.schemas.envelope import Event
 
+from ..checkpoint import Record
 from ..env import Env
 from ..frame import TrajectoryInfo
 from ..generations import Arbiter
@@ -76,9 +77,25 @@ class Keeper(Protocol):
     def forget(self, held: HeldLease) -> None: ...
 
 
+class Checkpoints(Protocol):
+    """The files that hold checkpoints in use (`runtime.checkpoint.CheckpointFiles`)."""
+
+    def note(self, record: Record) -> None: ...
+
+    def remove_old(self, tenant: str, trajectory_id: str, newest_covers: int, keep: int) -> Sequence[Record]: ...
+
+
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The world of one journal. `worker` names this process to people; `host` is compared at resume."""
+    """The world of one journal. `worker` names this process to people; `host` is compared at resume.
+
+    `checkpoints` None: none are saved. `own_paths`: no part of any workspace. `files_env`: where workspaces are, if
+    not behind `env`. `draining`: the process is to end; trajectories are let go of where their turn ends.
+    """
 
     env: Env
     log: Log
@@ -89,6 +106,10 @@ class Ports:
     mail: MailStore
     worker: str
     host: str
+    checkpoints: Checkpoints | None = None
+    own_paths: tuple[str, ...] = ()
+    files_env: Env | None = None
+    draining: Callable[[], bool] = _never
 
     def now_s(self) -> float:
         """Seconds of the boot-time clock."""

@@ -20,6 +20,7 @@ from .leave import cancel, let_go, park
 from .mailroom import drain
 from .outcome import Outcome
 from .requests import Done, Steps
+from .restore import Restored, restore
 from .session import Session
 from .settle import settle_all
 from .table import AGED
@@ -40,28 +41,34 @@ def resume(s: Session, known: Known, order: Order) -> Steps:
         return (yield from cancel(s))
     if not known.found.complete or known.history.held_back:
         s.loss_seq = s.next_seq
+    try:
+        restored = yield from restore(s, order.workspace, roll_back=order.roll_back, because=order.because)
+    except ResumeRefused as refused:
+        yield from refuse(s, refused)
     settled, questions = yield from settle_all(s, complete=s.loss_seq < 0)
     if questions:
-        if s.loss_seq >= 0:
-            yield from s.record(_seam(s, known, order, settled, ()))
+        if s.loss_seq >= 0 or restored.workspace.startswith("r"):
+            yield from s.record(_seam(s, known, order, restored, settled, ()))
         return (yield from park(s, tuple(questions)))
     yield from _check_sources(s)
     yield from _note_drift(s, order)
     refreshed = yield from _age(s, known)
     if order.close_turn:
         yield from _close_turn(s, order)
-    yield from s.record(_seam(s, known, order, settled, refreshed))
+    yield from s.record(_seam(s, known, order, restored, settled, refreshed))
     yield from s.checked_barrier()
     return None
 
 
-def _seam(s: Session, known: Known, order: Order, settled: Sequence[str], refreshed: Sequence[str]) -> Resumed:
+def _seam(
+    s: Session, known: Known, order: Order, restored: Restored, settled: Sequence[str], refreshed: Sequence[str]
+) -> Resumed:  # fmt: skip
     before = known.history.events[-1]
-    started: TaskStarted = s.events[0].body
     return Resumed(
         last_sequence=before.sequence_number,
+        checkpoint=restored.checkpoint,
         gap_ms=max(0, s.ports.env.now_us() - before.recorded_at) // 1000,
-        workspace="" if started.workspace == "none" else "as it stands",
+        workspace=restored.workspace,
         settled=tuple(settled),
         refreshed=tuple(refreshed),
         log_complete=s.loss_seq < 0,

@@ -145,11 +145,17 @@ def _send_key(s: Session, action: Action, wanted: Wanted) -> Steps:
 
 
 def _interrupted(s: Session, action: Action) -> Steps:
-    """A `local` call that a crash cut short ends as any interrupted one does: as an error the agent can look into."""
+    """A `local` call that a crash cut short ends as any interrupted one does: as an error the agent can look into.
+
+    Tracked files were put back before; else they may hold part of its change.
+    """
+    tree = s.files.tree if s.files is not None else None
+    left = "its change was taken back" if tree is not None else "the workspace may hold part of its change"
     yield from s.record(
         ToolResult(
-            action_id=action.action_id, status="error", attempt=action.attempt, tool=action.tool, opaque=True,
-            error="interrupted: the worker died during the call; the workspace may hold part of its change",
+            action_id=action.action_id, status="error", attempt=action.attempt, tool=action.tool, opaque=tree is None,
+            workspace=tree.sha256 if tree is not None else None,
+            error=f"interrupted: the worker died during the call; {left}",
         )
     )  # fmt: skip
 

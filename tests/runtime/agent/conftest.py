@@ -23,6 +23,12 @@ class Bench:
         self.folder = folder
         self.journals: list[Journal] = []
 
+    @property
+    def work(self) -> str:
+        """A folder for `local` tools to change."""
+        (self.folder / "work").mkdir(exist_ok=True)
+        return str(self.folder / "work")
+
     def fresh(self, **options: Any) -> Journal:
         """Close what is open and open the root again."""
         self.close()

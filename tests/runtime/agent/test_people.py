@@ -221,7 +221,7 @@ def test_cancel_stops_at_the_next_operation_and_the_end_is_recorded(bench: Bench
 
     outcome = journal.run(plain_agent(), "t", task="go", model=one_call("look", {"n": 1}))
     assert (outcome.status, outcome.result) == ("cancelled", "enough")
-    assert bench.types()[-3:] == ["CancelRequested", "TaskEnded", "LeaseReleased"]
+    assert bench.types()[-4:] == ["CancelRequested", "CheckpointSaved", "TaskEnded", "LeaseReleased"]
 
 
 def test_a_steer_is_read_where_the_next_turn_begins_and_reaches_the_model(bench: Bench) -> None:

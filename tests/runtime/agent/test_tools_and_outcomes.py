@@ -49,7 +49,7 @@ def test_what_a_tool_raises_by_itself_is_told_to_the_model(bench: Bench, effect:
         raise ToolError("no such order") if how == "error" else NotExecuted("service down")
 
     model = scripted([[("act", {"how": "error"}), ("act", {"how": "down"})], "done"])
-    assert run(bench, journal, model, results, workspace=".").status == "completed"
+    assert run(bench, journal, model, results, workspace=bench.work).status == "completed"
     assert [(one.status, one.error) for one in results] == [
         ("error", "no such order"),
         ("not_executed", "service down"),
@@ -67,7 +67,7 @@ def test_any_other_exception_of_a_read_or_local_tool_is_an_error(bench: Bench, e
     def act() -> str:
         raise KeyError("x")
 
-    assert run(bench, journal, one_call("act"), results, workspace=".").status == "completed"
+    assert run(bench, journal, one_call("act"), results, workspace=bench.work).status == "completed"
     assert [(one.status, one.error) for one in results] == [("error", "KeyError: 'x'")]
 
 
@@ -259,7 +259,7 @@ def test_local_tools_run_one_at_a_time_in_call_order(bench: Bench) -> None:
         order.append(("out", n))
 
     model = scripted([[("edit", {"n": n}) for n in (1, 2, 3)], "done"])
-    assert run(bench, journal, model, [], workspace=".").status == "completed"
+    assert run(bench, journal, model, [], workspace=bench.work).status == "completed"
     assert order == [(way, n) for n in (1, 2, 3) for way in ("in", "out")]
 
 

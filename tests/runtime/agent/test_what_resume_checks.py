@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trajlake.runtime import Misuse, ResumeRefused
+from trajlake.runtime import Allow, Misuse, ResumeRefused
 from trajlake.runtime.env import Env
 from trajlake.runtime.models import scripted
 
@@ -76,13 +76,22 @@ class Elsewhere(Env):
         return "elsewhere"
 
 
-def test_a_workspace_on_another_host_is_refused_and_on_this_one_used_as_it_stands(bench: Bench) -> None:
+class Untracked:
+    """A policy that keeps no files."""
+
+    version, workspace = "1", "untracked"
+
+    def __call__(self, call: Any, state: Any) -> Allow:
+        return Allow()
+
+
+def test_an_untracked_workspace_on_another_host_is_refused_and_on_this_one_used_as_it_stands(bench: Bench) -> None:
     agent = dying(lambda t, turn: turn.now())
     with pytest.raises(Died):
-        bench.fresh().run(agent, "t", task=1, workspace=".")
+        bench.fresh(policy=Untracked()).run(agent, "t", task=1, workspace=bench.work)
     with pytest.raises(ResumeRefused, match="on host"):
-        bench.fresh(env=Elsewhere()).run(agent, "t", workspace=".")
-    assert bench.fresh().run(agent, "t", workspace=".").status == "completed"
+        bench.fresh(env=Elsewhere(), policy=Untracked()).run(agent, "t", workspace=bench.work)
+    assert bench.fresh(policy=Untracked()).run(agent, "t", workspace=bench.work).status == "completed"
     assert bench.bodies("Resumed")[0].workspace == "as it stands"
 
 
