@@ -35,8 +35,8 @@ def _(lake, mo, policy):
     mo.md(f"""
     # 1. What the policy lets in
 
-    The lake is `{lake}`, the policy `{policy.policy.name}` (`{policy.sha256[:12]}`). A stage takes rows out and says why;
-    nothing is changed on the way.
+    The lake is `{lake}`, the policy `{policy.policy.name}` (`{policy.sha256[:12]}`). A stage takes rows out
+    and says why; nothing is changed on the way.
     """)
 
 
@@ -50,7 +50,13 @@ def _(CutOptions, cut_sft, folder, lake, policy):
 @app.cell
 def _(done, mo):
     steps = [
-        {"stage": step.stage, "unit": step.unit, "in": step.before, "out": step.after, "dropped": str(step.dropped or "")}
+        {
+            "stage": step.stage,
+            "unit": step.unit,
+            "in": step.before,
+            "out": step.after,
+            "dropped": str(step.dropped or ""),
+        }
         for step in done.funnel.steps
     ]
     mo.ui.table(steps, selection=None)
@@ -88,7 +94,11 @@ def _(done, folder, json, mo, open_set):
     if done.rows:
         row = next(open_set(f"{folder}/set").rows())
         shown = [
-            {"role": message["role"], "trains": flag, "text": str(message.get("content") or message.get("tool_calls"))[:120]}
+            {
+                "role": message["role"],
+                "trains": flag,
+                "text": str(message.get("content") or message.get("tool_calls"))[:120],
+            }
             for message, flag in zip(json.loads(row["messages_json"]), row["train"], strict=True)
         ]
     mo.ui.table(shown, selection=None)
@@ -100,7 +110,7 @@ def _(mo):
     mo.md("""
     # 4. The same bytes again
 
-    The manifest names snapshot, policy, libraries and seeds; the pin keeps the files. Nothing is listed: nothing differs.
+    The manifest names snapshot, policy, libraries and seeds; the pin keeps the files. Nothing listed: the same.
     """)
 
 

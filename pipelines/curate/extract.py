@@ -124,7 +124,8 @@ def _trajectories(events: pl.DataFrame) -> Iterator[_Part]:
     # Most events are no part of a row: they never become Python objects. A missing payload must be seen, though.
     read = runs.filter(pl.col("event_type").is_in(KINDS_READ) | pl.col("payload").is_null())
     counts = read.group_by("run", maintain_order=True).len()
-    lengths = facts.select("run").join(counts, on="run", how="left", maintain_order="left")["len"].fill_null(0).to_list()
+    beside = facts.select("run").join(counts, on="run", how="left", maintain_order="left")
+    lengths = beside["len"].fill_null(0).to_list()
     columns = [read[name].to_list() for name in ("sequence_number", "event_type", "payload")]
     at = 0
     for length, (_, tenant, trajectory_id, whole) in zip(lengths, facts.iter_rows(), strict=True):
@@ -133,9 +134,7 @@ def _trajectories(events: pl.DataFrame) -> Iterator[_Part]:
         at += length
 
 
-def _one(
-    part: _Part, key: ExtractKey, inputs: Inputs, broken: Mapping[tuple[str, str], str]
-) -> list[Candidate]:
+def _one(part: _Part, key: ExtractKey, inputs: Inputs, broken: Mapping[tuple[str, str], str]) -> list[Candidate]:
     tenant, trajectory_id, numbers, kinds, payloads, whole = part
     head = inputs.heads.get((tenant, trajectory_id), "")
 

@@ -1,4 +1,4 @@
-"""Rows of a set as Arrow batches: sharded by rank and worker, shuffled with a seed, resumable at a row, in bounded memory.
+"""Rows of a set as Arrow batches: sharded by rank and worker, seeded, resumable at a row, in bounded memory.
 
 `RowStream` is a plain iterable; `as_torch` wraps it as a PyTorch `IterableDataset`, where torch is installed. Memory is
 a window of row groups, whatever the size of the set. Same arguments, same rows in the same order, on any machine.

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import polars as pl
 
-SECRETS = r"AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|PRIVATE KEY-----|sk-[A-Za-z0-9-]{32}|xox[abp]-|AIza[0-9A-Za-z_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ"
+SECRETS = (
+    r"AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|PRIVATE KEY-----|sk-[A-Za-z0-9-]{32}|xox[abp]-"
+    r"|AIza[0-9A-Za-z_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ"
+)
 LEAKS = r"git\s+log\b.*(--all|-S)|git\s+show\s+[0-9a-f]{7,40}"
 
 
@@ -41,7 +44,13 @@ def main(lake: str, out: str) -> float:
 
 
 def _parts(path: str, columns: list[str]) -> Iterator[pl.DataFrame]:
-    ids = pl.scan_parquet(path, hive_partitioning=False).select("trajectory_id").collect()["trajectory_id"].unique().sort()
+    ids = (
+        pl.scan_parquet(path, hive_partitioning=False)
+        .select("trajectory_id")
+        .collect()["trajectory_id"]
+        .unique()
+        .sort()
+    )
     parts = max(1, len(ids) // 2000)
     scan = pl.scan_parquet(path, hive_partitioning=False).select(columns)
     bounds = [ids[len(ids) * n // parts] for n in range(parts)]
@@ -67,7 +76,8 @@ def _rows(events: pl.DataFrame) -> list[tuple[str, str]]:
     items = items.with_columns(
         pl.when(kind == "ModelReplied").then(raw.str.json_path_match("$.content")).alias("said"),
         pl.when(kind == "ModelReplied").then(raw.str.json_path_match("$.tool_calls[0].function.name")).alias("tool"),
-        pl.when(kind == "ModelReplied").then(raw.str.json_path_match("$.tool_calls[0].function.arguments")).alias("arguments"),
+        pl.when(kind == "ModelReplied")
+        .then(raw.str.json_path_match("$.tool_calls[0].function.arguments")).alias("arguments"),
         pl.when(kind == "ModelReplied").then(raw.str.json_path_match("$.tool_calls[0].id")).alias("call"),
         pl.when(kind == "ToolResult").then(payload.str.json_path_match("$.provider_id")).alias("answers"),
         payload.str.contains(SECRETS).alias("secret"),
@@ -96,7 +106,9 @@ def _rows(events: pl.DataFrame) -> list[tuple[str, str]]:
         masked = masked.str.replace_all(pattern, name)
     kept = kept.with_columns(
         masked.alias("masked"),
-        pl.concat_str(pl.lit('{"messages":'), "messages", pl.lit(',"tools":'), pl.col("tools").fill_null("[]"), pl.lit("}")).alias("line"),
+        pl.concat_str(
+            pl.lit('{"messages":'), "messages", pl.lit(',"tools":'), pl.col("tools").fill_null("[]"), pl.lit("}")
+        ).alias("line"),
     ).sort("trajectory_id")  # fmt: skip
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in kept["masked"].to_list()]
     return list(zip(kept["line"].to_list(), digests, strict=True))

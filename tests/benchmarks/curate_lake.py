@@ -1,16 +1,14 @@
-"""A synthetic lake for the curation benchmark: agent runs with real chained events, landed as segments and compacted."""
+"""A synthetic lake for the curation benchmark: agent runs with real chained events, landed and compacted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.pipelines.segments import Landed, Story, land
 from trajlake.pipelines.compact import compact
-from trajlake.schemas.chain import import_salt
 from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash
 from trajlake.schemas.events import (
     Authorized,
@@ -26,12 +24,14 @@ from trajlake.schemas.events import (
 )
 
 TRAJECTORIES_PER_SEGMENT = 400
-WORDS = [f"{a}{b}" for a in ("re", "un", "over", "sub", "inter", "pre") for b in ("load", "file", "test", "node", "path",
-         "cache", "query", "index", "state", "token", "write", "parse")]  # fmt: skip
+_BEGINNINGS = ("re", "un", "over", "sub", "inter", "pre")
+_ENDS = ("load", "file", "test", "node", "path", "cache", "query", "index", "state", "token", "write", "parse")
+WORDS = [first + last for first in _BEGINNINGS for last in _ENDS]
+PARAMETERS = (("bash", "command"), ("read", "path"), ("search", "query"))
 TOOLS = [
     {"type": "function", "function": {"name": name, "description": f"The tool {name}.", "parameters": {
         "type": "object", "properties": {key: {"type": "string"}}, "required": [key]}}}
-    for name, key in (("bash", "command"), ("read", "path"), ("search", "query"))
+    for name, key in PARAMETERS
 ]  # fmt: skip
 
 
@@ -60,42 +60,28 @@ def story(number: int, turns: int, night: int = 1) -> Story:
         made.add(ContextBuilt(context_hash=context_hash(head, running), base=built_at, keep=built_keep,
                               append=tuple(items[built_keep:]), head=head, stored=stored))  # fmt: skip
         built_at, built_keep = built, len(items)
-        tool = TOOLS[rng.randrange(3)]["function"]
-        key = tool["parameters"]["required"][0]  # type: ignore[index]
+        name, key = PARAMETERS[rng.randrange(3)]
         arguments = json.dumps({key: words(rng, 6)})
         call_id = f"call_{number}x{turn}"
-        reply = {
-            "role": "assistant",
-            "content": words(rng, 30),
-            "tool_calls": [
-                {"id": call_id, "type": "function", "function": {"name": tool["name"], "arguments": arguments}}
-            ],
-        }  # type: ignore[index]
+        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        reply = {"role": "assistant", "content": words(rng, 30), "tool_calls": [call]}
         digest = item_hash(reply)
         seq = len(made.landed)
+        proposed = ProposedCall(tool=name, provider_id=call_id, pointer="/tool_calls/0/function/arguments")
         made.add(ModelReplied(raw=json.dumps(reply), format="openai.chat/1", context=built, item_hash=digest,
-                              served_model="policy-7b", calls=(ProposedCall(
-                                  tool=str(tool["name"]), provider_id=call_id, pointer="/tool_calls/0/function/arguments"),)))  # type: ignore[index]  # fmt: skip
+                              served_model="policy-7b", calls=(proposed,)))  # fmt: skip
         items.append(seq)
         running = extend_items_hash(running, (digest,))
-        made.add(Authorized(action_id=f"{seq}.0", tool=str(tool["name"]), decision="allow", arguments_hash="0" * 64))  # type: ignore[index]
-        made.add(ToolIntent(action_id=f"{seq}.0", tool=str(tool["name"]), arguments_hash="0" * 64, key=hashlib.sha256(f"{number} {seq}".encode()).hexdigest(),
-                            effect="local", reply=seq))  # type: ignore[index]  # fmt: skip
+        action, zeros = f"{seq}.0", "0" * 64
+        made.add(Authorized(action_id=action, tool=name, decision="allow", arguments_hash=zeros))
+        intent = hashlib.sha256(f"{number} {seq}".encode()).hexdigest()
+        made.add(ToolIntent(action_id=action, tool=name, arguments_hash=zeros, key=intent, effect="local", reply=seq))
         output = words(rng, 60)
-        wire = {"role": "tool", "tool_call_id": call_id, "content": output}
-        digest = item_hash(wire)
+        digest = item_hash({"role": "tool", "tool_call_id": call_id, "content": output})
         items.append(len(made.landed))
         running = extend_items_hash(running, (digest,))
-        made.add(
-            ToolResult(
-                action_id=f"{seq}.0",
-                status="ok",
-                tool=str(tool["name"]),
-                provider_id=call_id,
-                output=output,
-                item_hash=digest,
-            )
-        )  # type: ignore[index]
+        made.add(ToolResult(action_id=action, status="ok", tool=name, provider_id=call_id, output=output,
+                            item_hash=digest))  # fmt: skip
     made.add(TaskEnded(status="completed"))
     return made
 
@@ -124,10 +110,3 @@ def grow(folder: Path, count: int, turns: int, night: int = 1, workers: int = 2)
     report = compact(str(landing), str(lake))
     assert report.outcome == "committed", report
     return str(lake), events
-
-
-def rows_of(_: object) -> Iterator[None]:
-    yield from ()
-
-
-__all__ = ["grow", "import_salt", "segment", "story"]

@@ -64,7 +64,11 @@ def test_swe_bench_reports_find_their_trajectories(tmp_path: Path) -> None:
     known = ("swe-agent/x__y-1-abc", "swe-agent/x__y-12-abc", "mini/z__w-3")
     (tmp_path / "a.json").write_text(json.dumps({"resolved_ids": ["x__y-1"], "unresolved_ids": ["z__w-3"]}))
     (tmp_path / "b.json").write_text(json.dumps({"x__y-12": {"resolved": True, "patch_applied": True}}))
-    found = [(one.trajectory_id, one.value) for name in ("a.json", "b.json") for one in read(tmp_path / name, "swe-bench", known)]
+    found = [
+        (one.trajectory_id, one.value)
+        for name in ("a.json", "b.json")
+        for one in read(tmp_path / name, "swe-bench", known)
+    ]
     assert found == [("swe-agent/x__y-1-abc", "1"), ("mini/z__w-3", "0"), ("swe-agent/x__y-12-abc", "1")]
 
 
@@ -127,10 +131,14 @@ def test_an_id_holds_a_verifier_s_name_as_plain_characters() -> None:
 
 def test_the_command_line_imports_and_annotates(tmp_path: Path, trajlake: Any) -> None:
     (tmp_path / "r.jsonl").write_text('{"trajectory_id": "a", "value": 1}\n')
-    done = trajlake("import", "rewards", "r.jsonl", "--journal", "root", "--verifier", "tests", "--verifier-version", "3")
+    done = trajlake(
+        "import", "rewards", "r.jsonl", "--journal", "root", "--verifier", "tests", "--verifier-version", "3"
+    )
     assert done.returncode == 0, done.stderr
     assert "tests 3: 1 judgements, written" in done.stdout
-    again = trajlake("import", "rewards", "r.jsonl", "--journal", "root", "--verifier", "tests", "--verifier-version", "3")
+    again = trajlake(
+        "import", "rewards", "r.jsonl", "--journal", "root", "--verifier", "tests", "--verifier-version", "3"
+    )
     assert "known already" in again.stdout
     assert trajlake("annotate", "a", "--label", "good", "--journal", "root").returncode == 0
     refused = trajlake("annotate", "a", "--journal", "root")

@@ -119,7 +119,8 @@ class Run:
                 for n, (tool, arguments) in enumerate(calls)
             ]
         text = raw if raw is not None else json.dumps(wire)
-        proposed = tuple(ProposedCall(tool=tool, provider_id=f"c{number}_{n}", pointer=f"/tool_calls/{n}/function/arguments")
+        proposed = tuple(ProposedCall(tool=tool, provider_id=f"c{number}_{n}",
+                                      pointer=f"/tool_calls/{n}/function/arguments")
                          for n, (tool, _) in enumerate(calls))  # fmt: skip
         digest = item_hash(wire)
         self._add(

@@ -15,13 +15,20 @@ from tests.pipelines.curate.runs import Run, lake_of, policy_text, rewards
 def test_the_notebook_runs_top_to_bottom(project: Path, tmp_path: Path) -> None:
     lake = lake_of(tmp_path, [Run("one").simple("a"), Run("two").simple("b"), rewards({"one": 1, "two": 0})])
     (tmp_path / "policy.toml").write_text(policy_text(reward={"required": True}))
-    env = {**os.environ, "TRAJLAKE_LAKE": lake, "TRAJLAKE_POLICY": str(tmp_path / "policy.toml"), "TMPDIR": str(tmp_path)}
+    env = {
+        **os.environ,
+        "TRAJLAKE_LAKE": lake,
+        "TRAJLAKE_POLICY": str(tmp_path / "policy.toml"),
+        "TMPDIR": str(tmp_path),
+    }
     code = (
         "import runpy; app = runpy.run_path('notebooks/04_curate_sft.py')['app']; _, defs = app.run();"
         "assert defs['again'].differences == [], defs['again']; assert defs['done'].rows == 1;"
         "assert any(one['trains'] for one in defs['shown'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

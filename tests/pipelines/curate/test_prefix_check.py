@@ -27,7 +27,8 @@ DROPS_THOUGHT = """\
 {%- set ns = namespace(last=0) %}
 {%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
 {%- for m in messages %}<|{{ m.role }}|>
-{%- if m.reasoning_content and loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}
+{%- if m.reasoning_content and loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}
+{{- m.content }}
 {%- for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments }}</call>{% endfor %}<|end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
@@ -128,8 +129,12 @@ def test_a_chosen_reply_that_is_a_call_stands_in_the_render(tmp_path: Path) -> N
 def test_arguments_are_given_as_the_template_reads_them() -> None:
     from trajlake.pipelines.curate.sample import Sample
 
-    message = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": null}'}}]}  # fmt: skip
-    text = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}"  # fmt: skip
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": null}'}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    text = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}"
+        "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}"
+    )
     sample = Sample(messages=[{"role": "user", "content": "x"}, message], train=[False, True], tools=None, facts={})
     assert Template(text, "object").check(sample).kept
     assert (

@@ -119,11 +119,10 @@ def test_every_kept_reply_is_in_exactly_one_row_or_in_the_ledger(lake: str, tmp_
     from trajlake.pipelines.connect import connect
 
     counted = connect(lake).execute(
-        "select trajectory_id, count(*) from model_calls where status = 'kept' and trajectory_id like 'tau-bench/%' group by 1"
+        "select trajectory_id, count(*) from model_calls "
+        "where status = 'kept' and trajectory_id like 'tau-bench/%' group by 1"
     ).fetchall()  # fmt: skip
-    assert {name: count for name, count in counted} == {
-        name: n for name, n in trained.items() if name.startswith("tau-bench/")
-    }
+    assert dict(counted) == {name: n for name, n in trained.items() if name.startswith("tau-bench/")}
 
 
 def test_tau_bench_s_rewards_drive_rejection_sampling_and_pass_rates(
@@ -152,6 +151,16 @@ def test_tau_bench_s_rewards_drive_rejection_sampling_and_pass_rates(
     for task, text, prompt in tasks.select("task_id", "ground_truth_json", "prompt_json").iter_rows():
         assert json.loads(text)["actions"] == truth[int(task)]
         assert json.dumps(truth[int(task)]) not in prompt
+
+
+def test_sql_counts_the_same_pass_rates(lake: str) -> None:
+    from trajlake.pipelines.connect import connect
+    from trajlake.pipelines.sql_text import sql_files
+
+    found = connect(lake).execute(sql_files("curation")["pass_rates"]).fetchall()
+    tau = [(attempts, passed) for _, _, verifier, _, _, attempts, passed in found if verifier == "tau-bench"]
+    assert len(tau) == 50
+    assert (sum(n for n, _ in tau), sum(k for _, k in tau)) == (200, 84)
 
 
 def test_a_planted_evaluation_prompt_and_planted_secrets_are_caught_among_real_runs(

@@ -55,7 +55,7 @@ def compaction_run(declared: bool = True) -> Run:
     a1 = run.reply("a1", purpose="subagent", items=sub)
     run.items = main
     run.reply("r4")
-    run.items = sub + [a1]
+    run.items = [*sub, a1]
     run.say("user", "more")
     run.reply("a2", purpose="subagent", items=run.items)
     return run.end()

@@ -103,7 +103,8 @@ def test_outcomes_are_those_the_policy_lists_and_truncation_needs_a_reward(tmp_p
 def test_rejection_sampling_takes_a_versioned_verifier_s_reward(tmp_path: Path) -> None:
     runs = [Run(name).simple(name) for name in ("solved", "half", "unjudged", "unversioned", "by another")]
     judged = [
-        rewards({"solved": 1, "half": 0.5}), rewards({"unversioned": 1}, version=""), rewards({"by another": 1}, verifier="w"),
+        rewards({"solved": 1, "half": 0.5}), rewards({"unversioned": 1}, version=""),
+        rewards({"by another": 1}, verifier="w"),
     ]  # fmt: skip
     cut = dry(tmp_path, [*runs, *judged], reward={"required": True, "verifier": "v"})
     assert reasons(cut) == {
@@ -280,7 +281,7 @@ def test_a_split_is_by_group_and_never_by_row(tmp_path: Path) -> None:
     cut_sft(lake, policy(split={"validation": 0.5, "group": "/repo"}), str(tmp_path / "set"), CutOptions())
     parts = {name: pl.read_parquet(tmp_path / "set" / "rows" / f"{name}.parquet") for name in ("train", "validation")}
     groups = {name: set(rows["split_group"]) for name, rows in parts.items()}
-    assert groups["train"] and groups["validation"]
+    assert all(groups.values())
     assert not groups["train"] & groups["validation"]
 
 

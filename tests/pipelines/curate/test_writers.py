@@ -1,4 +1,4 @@
-"""Each family's file, read back by the reader its users use: what went in comes out, or the family refused it by name."""
+"""Each family's file, read back by the reader its users use: what went in comes out, or was refused by name."""
 
 from __future__ import annotations
 
