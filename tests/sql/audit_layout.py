@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-import tests.sql.audit_variants_joins  # registers its variants
+import tests.sql.audit_variants_contexts  # these register their variants
+import tests.sql.audit_variants_intents
+import tests.sql.audit_variants_joins
 import tests.sql.audit_variants_more
-import tests.sql.audit_variants_tables  # noqa: F401
+import tests.sql.audit_variants_tables
+import tests.sql.audit_variants_tenures  # noqa: F401
 from tests.sql.audit_story import START, Row, Story, digest, minute, tables_of
 from tests.sql.audit_variants import NOW, STARTS, VARIANTS
 from trajlake.pipelines.audit_controls import Control

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from tests.sql.audit_story import Story, digest, minute
-from tests.sql.audit_variants import (
-    Found,
-    act,
-    attempt,
-    checkpoint,
-    own,
-    rule,
-    said,
-    variant,
-    when,
-    without,
-)
-from tests.sql.audit_variants_tables import export, gone, hold, kept, read, secret
+from tests.sql.audit_variants import Found, attempt, own, said, variant, when, without
+from tests.sql.audit_variants_contexts import export, gone
+from tests.sql.audit_variants_intents import act, rule
+from tests.sql.audit_variants_tables import hold, kept, read, secret
+from tests.sql.audit_variants_tenures import checkpoint
 from trajlake.schemas.events import (
     Compacted,
     ConstraintAccepted,
@@ -323,3 +315,30 @@ def x04_plan_rolled_back(s: Story, bad: bool) -> Found:
 def x05_other_exports(s: Story, bad: bool) -> Found:
     export(s, "e", 50, [], kind="evidence" if bad else "sft", actor=None)
     return when(bad, "X05", -1)
+
+
+@variant()
+def q22_base_named_by_a_later_event(s: Story, bad: bool) -> Found:
+    said(s, "one")
+    lost = gone(s)
+    if not bad:
+        s.unshow(lost)
+    s.context()
+    if bad:
+        s.add(VarSet(name="n"))
+    else:
+        s.context(keep=1)
+    s.think(context=s.context(keep=2 if bad else 1, base=4))
+    return when(bad, "Q22", s.next - 1)
+
+
+@variant()
+def q22_own_bases_only(s: Story, bad: bool) -> Found:
+    first = said(s, "one")
+    lost = gone(s)
+    if not bad:
+        s.unshow(lost)
+        s.show(first)
+    base = s.context()
+    s.think(context=s.context(keep=2, base=base))
+    return when(bad, "Q22", s.next - 1)

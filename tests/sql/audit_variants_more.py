@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.sql.audit_story import Story, digest
-from tests.sql.audit_variants import Found, act, attempt, rule, said, take_over, variant, when
+from tests.sql.audit_variants import Found, attempt, said, variant, when
+from tests.sql.audit_variants_intents import act, rule
+from tests.sql.audit_variants_tenures import take_over
 from trajlake.schemas.events import (
     BudgetRevised,
     ConstraintWithdrawn,
