@@ -22,10 +22,11 @@ from trajlake.schemas.ids import check_tenant, check_trajectory_id
 from .agent import driver_async, driver_sync
 from .agent.authorize import policy_version
 from .agent.enter import Order
-from .agent.errors import Misuse
+from .agent.errors import Busy, Misuse
 from .agent.outcome import Outcome
 from .agent.ports import Blobs, Log, Ports
 from .agent.session import Session, Setup
+from .checkpoint import CheckpointFiles
 from .env import REAL_ENV, Env
 from .lease_keeper import LeaseKeeper
 from .mail import MailItem
@@ -55,7 +56,7 @@ class Journal:
         self._replica, self._replicate = replica, tuple(sorted(set(replicate)))
         self._replication: Replication | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._draining = False
         self._ports: Ports | None = None
         self._log: RootLog | None = None
         self._keeper: LeaseKeeper | None = None
@@ -147,16 +148,19 @@ class Journal:
         self, agent: Callable[..., Any], trajectory_id: str, task: Any, options: Mapping[str, Any]
     ) -> tuple[Session, Order, dict[str, Any]]:
         check_trajectory_id(trajectory_id)
+        if self._draining:
+            raise Busy(f"trajectory {trajectory_id!r}: this process is to end and starts nothing new; run it elsewhere")
         known = {
             "model", "sampling", "prompt_version", "budget", "subjects", "principal", "workspace", "parent",
-            "accept_loss", "close_turn", "because",
+            "accept_loss", "close_turn", "roll_back", "because",
         }  # fmt: skip
         unknown = set(options) - known
         if unknown:
             raise Misuse(f"journal.run: no option is named {', '.join(sorted(unknown))}")
         self._check_workspace(options.get("workspace"))
-        if (options.get("accept_loss") or options.get("close_turn")) and not str(options.get("because") or "").strip():
-            raise Misuse("journal.run: accept_loss and close_turn are recorded with a reason; give because=TEXT")
+        decided = any(options.get(name) for name in ("accept_loss", "close_turn", "roll_back"))
+        if decided and not str(options.get("because") or "").strip():
+            raise Misuse("journal.run: accept_loss, close_turn and roll_back are recorded with a reason: because=TEXT")
         model = options.get("model")
         order = Order(
             task=task,
@@ -173,6 +177,7 @@ class Journal:
             parent=options.get("parent"),
             accept_loss=bool(options.get("accept_loss")),
             close_turn=bool(options.get("close_turn")),
+            roll_back=bool(options.get("roll_back")),
             because=options.get("because") or "",
             started=self._declared,
         )
@@ -280,7 +285,16 @@ class Journal:
         return Ports(
             env=env, log=log, blobs=blobs, leases=leases, keeper=self._keeper,
             arbiter=arbiter(self.root), mail=self._mail, worker=worker, host=env.host(),
+            checkpoints=CheckpointFiles(env, self.root.path), own_paths=(self.root.path,),
+            draining=lambda: self._draining,
         )  # fmt: skip
+
+    def drain(self) -> None:
+        """The process is to end: each trajectory is let go of where its turn ends, checkpointed; nothing new starts.
+
+        Safe to call from a signal handler. `run` returns a parked outcome whose question is how to go on elsewhere.
+        """
+        self._draining = True
 
     def close(self) -> None:
         """Write what is queued, seal, and free the writer directory. Runs at exit by itself; safe to call twice."""
