@@ -118,9 +118,10 @@ def test_no_effect_is_sent_while_the_replica_is_away(tmp_path, url, monkeypatch)
         journal.run(agent, "order-7", task={"text": "pay"})
     assert sent == []
     replica.away.clear()
-    out = journal.run(agent, "order-7", task={"text": "pay"})
-    assert (out.status, sent) == ("completed", [7])
     journal.close()
+    with Journal.open(root.path, replica=replica, replicate=("external",)) as journal:
+        out = journal.run(agent_of(journal, sent), "order-7", task={"text": "pay"})
+        assert (out.status, sent) == ("completed", [7])
 
 
 def test_coroutines_wait_for_the_replica_without_blocking_their_loop(tmp_path, url):
