@@ -1,6 +1,6 @@
 """A lake of any size for the audits' bar: valid chains, real payload shapes up to 1 KB, derived rows, real commits.
 
-One trajectory of about a hundred events is written through the real event types and derived once; the lake repeats it under
+One trajectory of a hundred events is written through the real event types and derived once; the lake repeats it under
 other ids, keys and texts, chains it anew, and commits the files with `commit_run`. One trajectory of each file breaks
 one rule, so that the run must find exactly as many violations as there are files.
 """
