@@ -1,0 +1,106 @@
+"""Our side: `python -m tests.benchmarks.journal_side WORLD AGENTS SECONDS FOLDER [OPTION=VALUE ...]`, prints one JSON.
+
+Options: stretch_ms (a barrier that takes so long, behind the env seam), window_ms and batch (the document's W and B),
+two_calls=1 (write + fdatasync), open_loop=R (events/s of each agent), hog=1 (a CPU-bound thread beside it),
+switch_us (sys.setswitchinterval).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from typing import Any
+
+from tests.benchmarks.journal_load import print_result, run_open_loop, run_tasks, run_threads
+from tests.support.events import event_of, info_of
+from trajlake.runtime.env import Env
+from trajlake.runtime.root import Root
+from trajlake.runtime.writer_options import WriterOptions
+
+SIZE_BYTES = 1024
+MADE = 64
+"""Different events for each agent; storage does not check that numbers go on."""
+
+
+class StretchedEnv(Env):
+    """A disk whose barrier takes `stretch_s` at least: a network volume."""
+
+    def __init__(self, stretch_s: float) -> None:
+        super().__init__()
+        self._stretch_s = stretch_s
+
+    def pwrite_durably(self, fd: int, data: bytes, offset: int) -> int:
+        end = time.perf_counter() + self._stretch_s
+        count = super().pwrite_durably(fd, data, offset)
+        time.sleep(max(0.0, end - time.perf_counter()))
+        return count
+
+
+def env_of(options: dict[str, float]) -> Env:
+    if options.get("stretch_ms"):
+        return StretchedEnv(options["stretch_ms"] / 1000)
+    return Env(one_call_barrier=not options.get("two_calls"))
+
+
+def run(world: str, agents: int, seconds: float, folder: str, options: dict[str, float]) -> dict[str, Any]:
+    env = env_of(options)
+    writer_options = WriterOptions(
+        segment_size_min_bytes=64 << 20, commit_delay_max_ms=options.get("window_ms", 0.0),
+        batch_events_max=int(options.get("batch", 4096)),
+    )  # fmt: skip
+    writer = Root.open(folder, env).claim_writer(writer_options)
+    infos = [info_of(f"t{agent}") for agent in range(agents)]
+    events = [[[event_of(f"t{agent}", n, size=SIZE_BYTES)] for n in range(MADE)] for agent in range(agents)]
+    append = writer.append
+    append(events[0][0], infos[0]).wait()
+    device_before = env.device(folder)
+    stop = threading.Event()
+    if options.get("switch_us"):
+        sys.setswitchinterval(options["switch_us"] / 1e6)
+    if options.get("hog"):
+        threading.Thread(target=_spin, args=(stop,), daemon=True).start()
+    barriers_before, written_before = _barriers(writer), writer.stats().bytes_written
+
+    def commit(agent: int, number: int) -> None:
+        append(events[agent][number % MADE], infos[agent]).wait()
+
+    async def acommit(agent: int, number: int) -> None:
+        await append(events[agent][number % MADE], infos[agent])
+
+    if options.get("open_loop"):
+        found = asyncio.run(run_open_loop(agents, options["open_loop"], seconds, acommit))
+    elif world == "threads":
+        found = run_threads(agents, seconds, commit)
+    else:
+        found = asyncio.run(run_tasks(agents, seconds, acommit))
+    stop.set()
+    device = env.device(folder)
+    found["barriers"] = _barriers(writer) - barriers_before
+    found["durable"] = writer.durable_lsn
+    found["journal_bytes"] = writer.stats().bytes_written - written_before
+    if device is not None and device_before is not None:
+        found["device_bytes"] = device.written_bytes - device_before.written_bytes
+    writer.close()
+    return found
+
+
+def _barriers(writer: Any) -> int:
+    count: int = writer.stats().measured.stages["barrier"].count
+    return count
+
+
+def _spin(stop: threading.Event) -> None:
+    while not stop.is_set():
+        sum(range(1000))
+
+
+def main() -> None:
+    world, agents, seconds, folder, *rest = sys.argv[1:]
+    options = {name: float(value) for name, _, value in (word.partition("=") for word in rest)}
+    print_result(run(world, int(agents), float(seconds), folder, options))
+
+
+if __name__ == "__main__":
+    main()
