@@ -11,7 +11,7 @@ import pytest
 
 from trajlake.runtime.env import Env
 from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim, Head, LeaseLost
+from trajlake.runtime.lease import Claim, Head, LeaseChanged, LeaseLost
 from trajlake.runtime.lease_keeper import LeaseKeeper
 
 
@@ -48,10 +48,16 @@ def keeper(store, env):
 
 
 def steal(store, env) -> None:
-    """Let the lease run out and take it for another worker."""
+    """Let the lease run out and take it for another worker; a renewal under way may come between read and take."""
     env.paused_us += 120_000_000
-    found = store.read("default", "t")
-    store.acquire(claim("b"), found.highest_token + 1, expected=found.revision)
+    for _ in range(5):
+        found = store.read("default", "t")
+        try:
+            store.acquire(claim("b"), found.highest_token + 1, expected=found.revision)
+            return
+        except LeaseChanged:
+            env.paused_us += 120_000_000
+    raise AssertionError("the lease record changed at every try")
 
 
 def test_a_lease_outlives_its_duration_while_its_keeper_lives_and_not_after(store, env):

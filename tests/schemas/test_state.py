@@ -363,9 +363,9 @@ def test_the_fold_is_fast_and_its_cost_per_turn_does_not_grow():
     log = begun()
     for number in range(20_000):
         log.add(e.InputRead(kind="now", value=number), 0)
-    began = time.perf_counter()
+    began = time.process_time()
     folded(log)
-    assert len(log.events) / (time.perf_counter() - began) > 100_000, "events a second"
+    assert len(log.events) / (time.process_time() - began) > 100_000, "events a second"
     turns, quarter = Log(), 1_500
     turns.add(e.TaskStarted())
     for turn in range(4 * quarter):
@@ -373,10 +373,10 @@ def test_the_fold_is_fast_and_its_cost_per_turn_does_not_grow():
         turns.reply("pay")
     folder, times = Folder(START), []
     for first in range(0, len(turns.events), 2 * quarter):
-        began = time.perf_counter()
+        began = time.process_time()
         for one in turns.events[first : first + 2 * quarter]:
             folder.apply(one)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     assert times[3] < 3 * times[0] + 0.05, f"seconds per quarter: {times}"
 
 
