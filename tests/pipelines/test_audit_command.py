@@ -227,3 +227,14 @@ def test_a_retention_policy_is_read_and_applied(tmp_path: Path, trajlake: Comman
     assert "kept_too_long" in late.stdout
     (tmp_path / "policy.toml").write_text("[[keep]]\nwhat = 'everything'\n")
     assert trajlake("audit", "--lake", "lake", "--retention", "policy.toml").returncode == 2
+
+
+def test_real_imported_sessions_run_through_all_controls(tmp_path: Path, trajlake: Command, shared_data: Path) -> None:
+    for name in ("claude-code", "tau-bench"):
+        done = trajlake("import", "auto", str(shared_data / name), "--lake", "lake", timeout_s=110)
+        assert done.returncode == 0, done.stderr
+    report = run_audit(Request(lake=str(tmp_path / "lake"), record=False))
+    verdicts = {result.control.id: result.verdict for result in report.results}
+    assert report.rows["events"] > 100
+    assert (verdicts["Q15"], verdicts["Q16a"]) == ("pass", "pass")
+    assert set(verdicts.values()) == {"pass", "not applicable"}

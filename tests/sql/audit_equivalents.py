@@ -63,6 +63,7 @@ NAMED: Final[dict[str, dict[str, str]]] = {
     "X01": {"word@16": _ANY},
     "X04": {
         "drop@14": "an action's id begins with the number of its proposal, which the next line compares",
+        "bound@15": "an action's proposal and a resume never share a number",
         "drop@30": "only a plan has a plan",
     },
 }

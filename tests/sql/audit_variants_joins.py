@@ -341,4 +341,7 @@ def q22_own_bases_only(s: Story, bad: bool) -> Found:
         s.show(first)
     base = s.context()
     s.think(context=s.context(keep=2, base=base))
-    return when(bad, "Q22", s.next - 1)
+    number = s.next - 1
+    gone(s)
+    s.context(keep=0)
+    return when(bad, "Q22", number)
