@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from .counting import Counter, counter_of
+from .extract import empty_rows
 from .kept import Kept
 from .policy import Loaded
 from .prefix_check import Template
@@ -80,7 +81,8 @@ def whole_rows(rows: pl.DataFrame, kept: Kept) -> Iterator[dict[str, Any]]:
     sizes = ordered["characters"].to_list()
     keys = ordered["row_key"].to_list()
     first = 0
-    added = [name for name in ordered.columns if name not in _kept_columns(kept)]
+    kept_columns = set(empty_rows().columns)
+    added = [name for name in ordered.columns if name not in kept_columns]
     while first < len(keys):
         last, size = first, 0
         while last < len(keys) and (size < RANGE_CHARACTERS or keys[last] == keys[last - 1]):
@@ -95,13 +97,6 @@ def whole_rows(rows: pl.DataFrame, kept: Kept) -> Iterator[dict[str, Any]]:
         )  # fmt: skip
         yield from joined.iter_rows(named=True)
         first = last
-
-
-def _kept_columns(kept: Kept) -> set[str]:
-    from .extract import empty_rows
-
-    del kept
-    return set(empty_rows().columns)
 
 
 def _samples(row: dict[str, Any], loaded: Loaded, template: Template | None, tally: _Tally) -> Iterator[Sample]:
