@@ -27,7 +27,7 @@ OBJECTS: Final = (
     "trajectory_heads", "trajectory_heads_recorded_at", "trajectory_open_items", "trajectory_open_items_recorded_at",
     "trajectory_erased", "trajectory_blobs", "trajectory_blob_refs", "trajectory_leases", "trajectory_mail",
     "trajectory_generations", "visible_tenants", "tenant_policies", "events", "uncounted_events", "tool_events",
-    "trajectories", "doubts", "approvals_waiting", "status", "erase_trajectory", "add_tenant_role",
+    "trajectories", "is_in_doubt", "doubts", "approvals_waiting", "status", "erase_trajectory", "add_tenant_role",
 )  # fmt: skip
 """Everything under sql/warm, in the order in which it is made."""
 

@@ -1,8 +1,7 @@
 -- doubts: effects with an intent and no outcome for which nobody waits any more.
 -- grain: one row per action in doubt
--- inputs: trajectory_open_items, trajectory_heads, trajectory_leases
+-- inputs: trajectory_open_items, trajectory_heads, trajectory_leases, is_in_doubt
 -- owner: ingest
--- notes: where leases are not kept in this database, a tenure counts as alive until it is closed or its call's time is up.
 create or replace view doubts with (security_invoker = true) as
 select
     item.tenant,
@@ -24,15 +23,7 @@ left join trajectory_leases as lease
     and lease.trajectory_id = item.trajectory_id
 where item.kind = 'intent'
     and head.kind = 'live'
-    and (
-        coalesce(item.until < now(), false)
-        or (
-            not item.asynchronous
-            and (
-                head.fencing_token > item.fencing_token
-                or head.released
-                or lease.fencing_token > item.fencing_token
-                or (lease.tenant is not null and coalesce(lease.expires_at <= now(), true))
-            )
-        )
+    and is_in_doubt(
+        item.until, item.asynchronous, item.fencing_token, head.fencing_token, head.released, lease.fencing_token,
+        lease.expires_at
     )

@@ -1,7 +1,8 @@
 -- status: the fleet: owner, lease, age, open intents, doubts, approvals, mail.
--- grain: one row per trajectory that has an event or a lease record here
--- inputs: trajectory_heads, trajectory_leases, trajectory_open_items, trajectory_mail, doubts
+-- grain: one row per trajectory that has an event here
+-- inputs: trajectory_heads, trajectory_leases, trajectory_open_items, trajectory_mail, is_in_doubt
 -- owner: ingest
+-- notes: counted per row, so that a page of it costs a page; order by last_recorded_at desc nulls last is an index.
 create or replace view status with (security_invoker = true) as
 select
     head.tenant,
@@ -9,18 +10,8 @@ select
     case
         when head.ended is not null then head.ended
         when lease.expires_at > now() then 'running'
-        when exists (
-            select from trajectory_open_items as item
-            where item.tenant = head.tenant and item.trajectory_id = head.trajectory_id and item.kind = 'approval'
-        ) then 'parked'
-        when exists (
-            select from doubts as doubt
-            where doubt.tenant = head.tenant and doubt.trajectory_id = head.trajectory_id
-        ) then 'parked'
-        when exists (
-            select from trajectory_open_items as item
-            where item.tenant = head.tenant and item.trajectory_id = head.trajectory_id and item.asynchronous
-        ) then 'waiting'
+        when item.approvals + item.doubts > 0 then 'parked'
+        when item.jobs > 0 then 'waiting'
         else 'open'
     end as status,
     head.kind,
@@ -29,22 +20,10 @@ select
     extract(epoch from now() - head.recorded_at)::float8 as age_s,
     head.turn,
     head.next_sequence as events,
-    (
-        select count(*) from trajectory_open_items as item
-        where item.tenant = head.tenant and item.trajectory_id = head.trajectory_id and item.kind = 'intent'
-    ) as open_intents,
-    (
-        select count(*) from doubts as doubt
-        where doubt.tenant = head.tenant and doubt.trajectory_id = head.trajectory_id
-    ) as doubts,
-    (
-        select count(*) from trajectory_open_items as item
-        where item.tenant = head.tenant and item.trajectory_id = head.trajectory_id and item.kind = 'approval'
-    ) as approvals,
-    (
-        select count(*) from trajectory_mail as mail
-        where mail.tenant = head.tenant and mail.trajectory_id = head.trajectory_id
-    ) as mail,
+    item.intents as open_intents,
+    item.doubts,
+    item.approvals,
+    mail.items as mail,
     head.superseded,
     head.held_back,
     head.conflicts,
@@ -53,3 +32,21 @@ from trajectory_heads as head
 left join trajectory_leases as lease
     on lease.tenant = head.tenant
     and lease.trajectory_id = head.trajectory_id
+cross join lateral (
+    select
+        count(*) filter (where trajectory_open_items.kind = 'intent') as intents,
+        count(*) filter (where trajectory_open_items.kind = 'approval') as approvals,
+        count(*) filter (where asynchronous) as jobs,
+        count(*) filter (
+            where trajectory_open_items.kind = 'intent' and head.kind = 'live'
+                and is_in_doubt(
+                    until, asynchronous, trajectory_open_items.fencing_token, head.fencing_token, head.released,
+                    lease.fencing_token, lease.expires_at
+                )
+        ) as doubts
+    from trajectory_open_items
+    where tenant = head.tenant and trajectory_id = head.trajectory_id
+) as item
+cross join lateral (
+    select count(*) as items from trajectory_mail where tenant = head.tenant and trajectory_id = head.trajectory_id
+) as mail
