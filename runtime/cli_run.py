@@ -9,13 +9,14 @@ import asyncio
 import importlib
 import inspect
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trajlake.runtime.cli_drain import GRACE, GRACE_S, drain_on_sigterm
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_json, settings_of
 
@@ -53,18 +54,22 @@ def resume(
     workspace: Annotated[str | None, typer.Option("--workspace", metavar="PATH", help="The folder it changes.")] = None,
     close_turn: Annotated[bool, typer.Option("--close-turn", help="Leave the open turn; go on with the next.")] = False,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Go on though events are missing.")] = False,
+    roll_back: Annotated[bool, typer.Option("--roll-back", help="Redo the turns whose files are lost.")] = False,
     because: Annotated[str, typer.Option("--because", metavar="TEXT", help="Why; it is recorded.")] = "",
+    grace_s: GRACE = GRACE_S,
     as_json: JSON = False,
 ) -> int:
     """Go on with a trajectory at its open turn. Exit code 1 when it failed, was cancelled, or waits for somebody."""
-    if (close_turn or accept_loss) and not because.strip():
-        raise UserError("--close-turn and --accept-loss are recorded with a reason: give --because TEXT")
+    if (close_turn or accept_loss or roll_back) and not because.strip():
+        raise UserError("--close-turn, --accept-loss and --roll-back are recorded with a reason: give --because TEXT")
     name = agent or recorded_agent(journal, tenant, trajectory_id)
     runner = runner_of(name, journal, journal_object, model_object)
+    drain_on_sigterm(runner.journal.drain, grace_s)
     with runner.journal:
         outcome = runner.run(
-            trajectory_id, workspace=workspace, close_turn=close_turn, accept_loss=accept_loss, because=because
-        )
+            trajectory_id, workspace=workspace, close_turn=close_turn, accept_loss=accept_loss, roll_back=roll_back,
+            because=because,
+        )  # fmt: skip
     show(trajectory_id, outcome, as_json)
     return 0 if outcome.status == "completed" else 1
 
@@ -76,20 +81,26 @@ def recover(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking.")] = False,
     every_s: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often --watch looks.")] = 5.0,
+    grace_s: GRACE = GRACE_S,
     journal: JOURNAL = None,
     tenant: TENANT = None,
     journal_object: OBJECT = None,
     model_object: MODEL = None,
     as_json: JSON = False,
 ) -> int:
-    """Resume every open trajectory that nobody works on. Exit code 1 when some could not be brought on."""
+    """Resume every open trajectory that nobody works on. Exit code 1 when some could not be brought on.
+
+    SIGTERM ends it where the turn in hand ends: checkpointed, its lease released.
+    """
     root_path = settings_of(journal, tenant).journal
     state = Sweep(agent, journal, journal_object, model_object, as_json, workspace)
+    drain_on_sigterm(state.drain, grace_s)
     while True:
         state.sweep(root_path, tenant)
-        if not watch:
+        if not watch or state.drained.is_set():
+            state.close()
             return 1 if state.stuck else 0
-        time.sleep(every_s)
+        state.drained.wait(every_s)
 
 
 @dataclass
@@ -104,6 +115,18 @@ class Sweep:
     workspace: str | None = None
     stuck: dict[str, str] = field(default_factory=dict)
     runners: dict[str, Runner] = field(default_factory=dict)
+    drained: threading.Event = field(default_factory=threading.Event)
+
+    def drain(self) -> None:
+        """The process is to end: nothing more is resumed, and what runs is let go of where its turn ends."""
+        self.drained.set()
+        for runner in self.runners.values():
+            runner.journal.drain()
+
+    def close(self) -> None:
+        """Close every journal that was opened."""
+        for runner in self.runners.values():
+            runner.journal.close()
 
     def sweep(self, root_path: str, tenant: str | None) -> None:
         """Try each open trajectory that is free; one that waits for a person is tried again when it has mail."""
@@ -112,6 +135,8 @@ class Sweep:
 
         mail = mail_store(open_root(root_path))
         for wanted_tenant, trajectory_id in open_trajectories(self.journal, tenant):
+            if self.drained.is_set():
+                return
             if trajectory_id in self.stuck and not mail.waiting(wanted_tenant, trajectory_id):
                 continue
             try:

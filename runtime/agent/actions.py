@@ -88,6 +88,12 @@ class Actions:
         found = [action for action in self.by_id.values() if not action.outcome and action.authorized_seq >= 0]
         return sorted(found, key=lambda action: max(action.intent_seq, action.authorized_seq))
 
+    def inherit(self, action: Action) -> None:
+        """Take in an ancestor's action: it counts in keys, and begins nothing any more."""
+        self.by_id[action.action_id] = action
+        if action.hash:
+            insort(self._places[action.step, action.hash], _order(action.action_id))
+
     def gave_up(self, event: Event) -> None:
         """Take in an event that a roll-back gave up: an approval that its intent spent stays spent."""
         body = event.body

@@ -26,7 +26,7 @@ from trajlake.schemas.events import (
     ToolResult,
     ToolSettled,
 )
-from trajlake.schemas.values import from_tree, plain_text
+from trajlake.schemas.values import from_tree, plain_text, to_tree
 
 from .actions import Action
 from .texts import failed, result_text
@@ -52,6 +52,8 @@ class ContextList:
         self.items: list[Item] = []
         self.built: tuple[int, list[int]] | None = None
         self.drifted: int | None = None
+        self.drifted_at = ""
+        self._matched = 0
         self._inline = inline
         self._purposes: dict[int, str] = {}
         self._asides: dict[int, Item] = {}
@@ -66,8 +68,8 @@ class ContextList:
         elif isinstance(body, ContextBuilt):
             self._purposes = {seq: body.purpose}
             self.built = seq, self.refs_of(body)
-            if self.built[1] == self._refs and self.hash(body.head) != body.context_hash:
-                self.drifted = seq if self.drifted is None else self.drifted
+            if self.built[1] == self._refs:
+                self._compare(seq, body)
         elif isinstance(body, ModelReplied):
             if body.status == "kept":
                 self._replied(seq, body)
@@ -77,9 +79,31 @@ class ContextList:
         elif isinstance(body, Compacted):
             self._compacted(seq, body)
 
+    def _compare(self, seq: int, body: ContextBuilt) -> None:
+        """Note the first context whose hash differs from the recorded one, and what may have made it differ."""
+        if self.hash(body.head) == body.context_hash:
+            self._matched = len(self.items)
+        elif self.drifted is None:
+            self.drifted = seq
+            later = range(min(self._matched, len(self.items)), len(self.items))
+            found = next((place for place in later if self.items[place].action_id), None)
+            self.drifted_at = "head" if found is None else f"item {found}: result of {self.items[found].action_id}"
+
     def refs(self) -> tuple[int, ...]:
         """The events that hold the items, in order."""
         return tuple(self._refs)
+
+    def inherit(self, item: Item) -> None:
+        """Put an item of an ancestor at the end."""
+        self._put(len(self.items), 0, item)
+
+    def take_place(self, ref: int, by: int) -> None:
+        """Move the last item, which event `by` holds, to the place of the one that `ref` holds."""
+        assert self._refs[-1] == by
+        new = self.items[-1]
+        self._put(len(self.items) - 1, 1, new)
+        del self.items[-1], self._refs[-1]
+        self._put(self._refs.index(ref), 1, new)
 
     def forget_asides(self) -> None:
         """Let go of replies beside the context: only a `compact` of their own turn may name them."""
@@ -130,7 +154,7 @@ class ContextList:
         if place is None:
             return
         wire = result_wire(body, action.proposal, self._inline, wire_format=action.format)
-        item = Item(seq, item_hash(wire), wire, action.action_id)
+        item = Item(seq, item_hash(to_tree(wire)), wire, action.action_id)
         at, replaces = place
         self._put(at, replaces, item)
 
@@ -168,7 +192,7 @@ def wire_of_reply(body: ModelReplied, inline: Inline) -> Any:
 def result_wire(body: ToolResult | ToolSettled, call: ProposedCall, inline: Inline, *, wire_format: str) -> Any:
     """Return a settled call's result as a context item, in the shape of the reply that asked for it."""
     if isinstance(body, ToolResult) and body.wire is not None:
-        return inline(body.wire)
+        return from_tree(inline(body.wire))
     from ..models.protocol import result_item  # with the models comes HTTP: not before one is used
 
     whole = msgspec.structs.replace(body, output=inline(body.output))

@@ -45,6 +45,7 @@ class Order:
     budget: Mapping[str, Any] = field(default_factory=dict)
     subjects: tuple[str, ...] = ()
     principal: str | None = None
+    bearer: Any = None
     workspace: str | None = None
     roll_back: bool = False
     parent: Any = None
@@ -203,8 +204,6 @@ def check_resumable(s: Session, known: Known, order: Order) -> ResumeRefused | N
     other = next((host for host in reversed(hosts) if host), s.ports.host)
     if uses_files and started.workspace != "tracked" and other != s.ports.host:
         return ResumeRefused("host", f"its workspace is on host {other!r}; resume there")
-    if s.view.context.drifted is not None:
-        return ResumeRefused("context", f"the context of event {s.view.context.drifted} cannot be rebuilt as recorded")
     return None
 
 
@@ -233,6 +232,7 @@ def _started(order: Order, snapshot: str | None) -> Payload:
         workspace="tracked" if snapshot is not None else "none" if order.workspace is None else "untracked",
         workspace_snapshot=snapshot,
         principal=order.principal,
+        principal_expires_at=getattr(order.bearer, "expires_at", None),
         subjects=tuple(order.subjects),
         budget={unit: normal(str(amount)) for unit, amount in order.budget.items()},
         parent=order.parent,

@@ -31,6 +31,7 @@ from .errors import Misuse
 from .inputs import at_once, compact, message, read_input, set_var
 from .model_call import Ask, ToolCall
 from .session import Session
+from .table import AGED
 
 if TYPE_CHECKING:
     from trajlake.schemas.state import IntentState, State
@@ -186,6 +187,12 @@ class Observations:
             compare=False,
         )  # fmt: skip
 
+    @property
+    def stale(self) -> list[str]:
+        """Facts found past their half-life at a resume and not observed again since: fetch them, then plan anew."""
+        found = self._s.view.state.intent.observations.values()
+        return [one.observation_id for one in found if one.invalidated is not None and one.because == AGED]
+
     def invalidate(self, observation_id: str, *, because: str = "") -> None:
         payload = ObservationInvalidated(observation_id=observation_id, because=because)
         at_once(self._s, "ObservationInvalidated", observation_id, lambda: payload)
@@ -212,8 +219,10 @@ class TrajectoryHandle:
     """The parts of `t` that are the same in plain code and under asyncio."""
 
     def __init__(self, s: Session, model: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
-        self._s, self._model = s, model
+        self._s, self._model = s, s.pins.get("model") or model
         recorded = s.events[0].body.sampling
+        if "sampling" in s.pins:
+            parameters = None
         self._parameters = parameters if parameters is not None or recorded is None else s.value(recorded)
         self.context = Context(s)
         self.vars = Vars(s)

@@ -10,6 +10,7 @@ from trajlake.schemas.envelope import Event
 
 from ..journal_errors import JournalError
 from ..lease import LeaseError
+from .authority import acquire, principal_of
 from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, take
 from .errors import Busy, Cancelled, Misuse, Moved, Parked
 from .leave import cancel, end_task, let_go, move, park
@@ -41,7 +42,9 @@ def prepare(s: Session, order: Order) -> Steps:
         raise
     s.live = True
     yield from begin(s, known, order)
-    if s.resumed:
+    if not s.resumed:
+        yield from acquire(s, principal_of(order.bearer))
+    else:
         outcome = yield from resume(s, known, order)
         if outcome is not None:
             return outcome

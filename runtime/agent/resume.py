@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from trajlake.schemas import values
-from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import DriftDetected, ObservationInvalidated, Resumed, TaskStarted, ToolResult
-from trajlake.schemas.state.budget import normal
+from trajlake.schemas.events import ObservationInvalidated, Resumed, ToolResult
 
-from .authorize import policy_version
+from .authority import check_authority, principal_of
+from .drift import check_context, check_intents, note_drift
 from .enter import Known, Order, check_resumable, recorded_outcome, refuse
 from .errors import ResumeRefused
 from .leave import cancel, let_go, park
@@ -41,27 +40,33 @@ def resume(s: Session, known: Known, order: Order) -> Steps:
         return (yield from cancel(s))
     if not known.found.complete or known.history.held_back:
         s.loss_seq = s.next_seq
+    yield from check_context(s)
+    reapproved, asked = yield from check_authority(s, principal_of(order.bearer))
+    if asked:
+        return (yield from park(s, asked))
     try:
         restored = yield from restore(s, order.workspace, roll_back=order.roll_back, because=order.because)
     except ResumeRefused as refused:
         yield from refuse(s, refused)
+    yield from check_intents(s)
     settled, questions = yield from settle_all(s, complete=s.loss_seq < 0)
     if questions:
         if s.loss_seq >= 0 or restored.workspace.startswith("r"):
-            yield from s.record(_seam(s, known, order, restored, settled, ()))
+            yield from s.record(_seam(s, known, order, restored, settled, (), reapproved))
         return (yield from park(s, tuple(questions)))
     yield from _check_sources(s)
-    yield from _note_drift(s, order)
+    yield from note_drift(s, order)
     refreshed = yield from _age(s, known)
     if order.close_turn:
         yield from _close_turn(s, order)
-    yield from s.record(_seam(s, known, order, restored, settled, refreshed))
+    yield from s.record(_seam(s, known, order, restored, settled, refreshed, reapproved))
     yield from s.checked_barrier()
     return None
 
 
 def _seam(
-    s: Session, known: Known, order: Order, restored: Restored, settled: Sequence[str], refreshed: Sequence[str]
+    s: Session, known: Known, order: Order, restored: Restored, settled: Sequence[str], refreshed: Sequence[str],
+    reapproved: Sequence[str],
 ) -> Resumed:  # fmt: skip
     before = known.history.events[-1]
     return Resumed(
@@ -71,11 +76,24 @@ def _seam(
         workspace=restored.workspace,
         settled=tuple(settled),
         refreshed=tuple(refreshed),
+        reapproved=tuple(reapproved),
+        context="same" if s.view.context.drifted is None else "drift",
+        cold_prefill_tokens=_cold_prefill_tokens(s),
         log_complete=s.loss_seq < 0,
         accept_loss=s.loss_seq >= 0,
         close_turn=order.close_turn,
         because=values.plain_text(order.because),
     )
+
+
+def _cold_prefill_tokens(s: Session) -> int | None:
+    """The tokens that the next model call reads anew: those of the last call and of its reply, as its provider said."""
+    for event in reversed(s.events):
+        if event.type == "ModelReplied" and event.sequence_number not in s.left.covered:
+            usage = event.body.usage if event.body.status == "kept" else None
+            if usage is not None and usage.input_total is not None:
+                return int(usage.input_total + (usage.output or 0))
+    return None
 
 
 def _check_sources(s: Session) -> Steps:
@@ -123,33 +141,3 @@ def _close_turn(s: Session, order: Order) -> Steps:
                 )
             )  # fmt: skip
     s.closed_turn = True
-
-
-def _note_drift(s: Session, order: Order) -> Steps:
-    """Record what differs from the start: model, prompt, tools. The new one is used, from the next turn on."""
-    started: TaskStarted = s.events[0].body
-    model = order.model if order.model != "unknown" else started.model
-    compared = (
-        ("model", "model", started.model, model),
-        ("prompt", "prompt_version", started.prompt_version, order.prompt_version or started.prompt_version),
-        ("tool_schema", "tools", started.tool_schema_version, order.tool_schema_version),
-        ("contract", "policy", started.policy_version, policy_version(s.setup.policy)),
-    )
-    budget = {unit: normal(str(amount)) for unit, amount in order.budget.items()}
-    offered = ("contract", "budget", started.budget, budget or started.budget)
-    for what, component, old, new in (*compared, offered):
-        latest = next((e.body.new for e in reversed(s.events) if _is_drift(e, what, component)), old)
-        if latest != new:
-            switch = what != "contract"
-            yield from s.record(
-                DriftDetected(
-                    what=what,  # type: ignore[arg-type]
-                    component=component, old=latest, new=new,
-                    choice="recorded" if component == "budget" else "switch",
-                    system_no=s.view.system_no + 1 if switch else s.view.system_no,
-                )
-            )  # fmt: skip
-
-
-def _is_drift(event: Event, what: str, component: str) -> bool:
-    return event.type == "DriftDetected" and (event.body.what, event.body.component) == (what, component)

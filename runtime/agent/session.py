@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from trajlake.schemas import blobs, values
 from trajlake.schemas.blobs import PayloadT
@@ -32,7 +32,7 @@ from .requests import Block, Done, Next, Start, Steps, Ticket, Wait
 from .rolled import NOTHING, LeftBehind, left_behind
 from .rules import rules_of
 from .saving import Saving
-from .table import Table, operation_of
+from .table import RESUME, Table, operation_of
 from .view import View
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Session:
         self.rules = rules_of(setup.policy)
         self.files: Files | None = None
         self.saving = Saving()
+        self.pins: dict[str, Any] = {}
         self.prev = genesis(tenant, trajectory_id)
         self.next_seq = 0
         self.info = TrajectoryInfo(tenant=tenant, trajectory_id=trajectory_id, model="unknown", started_on="1970-01-01")
@@ -327,9 +328,11 @@ class Session:
         return how
 
 
-_PARTS = frozenset("ModelReplied Authorized ApprovalRequested ToolIntent ToolResult ToolSettled TaskEnded".split())
+_PARTS: Final = frozenset("ModelReplied Authorized ToolIntent ToolResult ToolSettled TaskEnded".split())
 
 
 def serves(event: Event) -> bool:
     """Whether an event belongs to an operation of the agent."""
+    if event.type == "ApprovalRequested":
+        return bool(event.body.tool != RESUME)
     return event.type in _PARTS or operation_of(event) is not None

@@ -34,6 +34,9 @@ from trajlake.schemas.events import (
 AGED = "past its half-life at a resume"
 """Why the runtime itself invalidates an observation; no operation of the agent says this."""
 
+RESUME: Final = "trajlake:resume"
+"""The tool that an approval of a resume names: no operation of the agent asks for it."""
+
 Name = tuple[str, str]
 """(kind, name) of an operation."""
 

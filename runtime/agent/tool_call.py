@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from trajlake.schemas import values
 from trajlake.schemas.errors import InvalidValue
 from trajlake.schemas.events import ApprovalRequested, ToolResult, ToolSettled
 
-from ..tools import InvalidArguments, Result
+from ..tools import InvalidArguments, Result, Tool
 from .actions import Action
 from .arguments import arguments_of_text
 from .authorize import Verdict, Wanted, authorize, want
@@ -22,7 +23,7 @@ from .errors import Diverged, Misuse, Parked
 from .mailroom import boundary
 from .model_call import ToolCall
 from .outcome import Waiting
-from .requests import Steps
+from .requests import Done, Steps
 from .saving import checkpoint
 from .session import Session
 from .settle import question, settle, stage_of
@@ -195,8 +196,26 @@ def _next_attempt(s: Session, action: Action) -> Steps:
     tool = s.setup.tools[action.tool]
     assert action.intent is not None
     wanted = recorded_wanted(s, action.intent, tool)
+    yield from _tell_gateway(s, action, tool)
     verdict = Verdict(kind="go", key=action.first_key, approval=action.intent.approval)
     return (yield from intend(s, wanted, verdict, attempt=action.attempt + 1))
+
+
+def _tell_gateway(s: Session, action: Action, tool: Tool) -> Steps:
+    """Post a person's or probe's *not executed* to the gateway, which else goes on answering *unknown* for the key.
+
+    One that knows better (it was executed) refuses the verdict and answers the key with the kept result.
+    """
+    post = getattr(tool.options.gateway, "verdict_not_executed", None)
+    if post is None or s.event_at(action.outcome_seq).type != "ToolSettled":
+        return
+    from ..gateway import VerdictRefused  # brings sqlite3: only where there is a gateway
+
+    done: Done = yield from s.run_body(
+        partial(post, s.tenant, s.trajectory_id, action.first_key, s.token), tool.options.timeout_s, of=post
+    )
+    if done.error is not None and not isinstance(done.error, VerdictRefused):
+        raise done.error
 
 
 def _refuse(s: Session, action_id: str, tool: str, provider_id: str, why: str) -> Steps:

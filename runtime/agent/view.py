@@ -75,7 +75,7 @@ class View:
         events, self._unfolded = self._unfolded, []
         if self._folder is None:
             usable = [base for base in self.bases if base.sequence_number <= self.applied]
-            start = max([initial(*self._identity), *usable], key=lambda base: base.sequence_number)
+            start = max([*usable, initial(*self._identity)], key=lambda base: base.sequence_number)
             events = [event for event in events if event.sequence_number > start.sequence_number]
             ahead = [event for event in self._ahead if event.sequence_number > start.sequence_number]
             self._folder = Folder(start, ahead if self._left.covered else ())
