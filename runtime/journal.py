@@ -20,6 +20,7 @@ from trajlake.schemas.events import ParentAction, ToolDeclaration
 from trajlake.schemas.ids import check_tenant, check_trajectory_id
 
 from .agent import driver_async, driver_sync
+from .agent.authority import principal_of
 from .agent.authorize import policy_version
 from .agent.enter import Order
 from .agent.errors import Busy, Misuse
@@ -162,6 +163,7 @@ class Journal:
         if decided and not str(options.get("because") or "").strip():
             raise Misuse("journal.run: accept_loss, close_turn and roll_back are recorded with a reason: because=TEXT")
         model = options.get("model")
+        bearer = principal_of(options.get("principal", self.principal))
         order = Order(
             task=task,
             agent=f"{agent.__module__}:{agent.__qualname__}",
@@ -172,7 +174,8 @@ class Journal:
             tool_schema_version=declared_schema_hash(self.tools),
             budget=options.get("budget") or {},
             subjects=tuple(options.get("subjects", ())),
-            principal=options.get("principal", self.principal),
+            principal=bearer.id,
+            bearer=bearer,
             workspace=options.get("workspace"),
             parent=options.get("parent"),
             accept_loss=bool(options.get("accept_loss")),
