@@ -38,7 +38,7 @@ class LakeEvents:
             f"select {', '.join(COLUMNS)} from events where tenant = ? and trajectory_id = ? order by sequence_number"
         )
         return [
-            _event(dict(zip(COLUMNS, row, strict=True))) for row in self._rows(query, [self._tenant, trajectory_id])
+            event_of(dict(zip(COLUMNS, row, strict=True))) for row in self._rows(query, [self._tenant, trajectory_id])
         ]
 
     def blob(self, sha256: str) -> bytes:
@@ -60,7 +60,8 @@ def open_lake(lake: str, tenant: str) -> LakeEvents:
     return LakeEvents(connect(lake, tenant=tenant), ContentStore(Lake.open(lake).url), tenant)
 
 
-def _event(row: dict[str, Any]) -> Event:
+def event_of(row: dict[str, Any]) -> Event:
+    """Return the event that a row of `events` stands for; `row` by the names in `COLUMNS`."""
     return Event(
         tenant=row["tenant"],
         trajectory_id=row["trajectory_id"],

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from .agent.outcome import Outcome
     from .agent.outcome import Waiting
+    from .branching import BranchReport, Change, Stubs, branch
     from .journal import Journal
     from .replay_run import Report, replay
     from .tools import (
@@ -57,6 +58,8 @@ _HOMES: Final[dict[str, str]] = {
         "tools",
     ),
     **dict.fromkeys(("Report", "replay"), "replay_run"),
+    **dict.fromkeys(("BranchReport", "Change", "branch"), "branching"),
+    "Stubs": "branch_stubs",
     "Journal": "journal",
     "Outcome": "agent.outcome",
     "Waiting": "agent.outcome",
@@ -68,10 +71,12 @@ __all__ = [
     "AgentError",
     "Allow",
     "Ask",
+    "BranchReport",
     "BudgetExhausted",
     "Busy",
     "Call",
     "Cancelled",
+    "Change",
     "Conflict",
     "Deny",
     "Diverged",
@@ -87,10 +92,12 @@ __all__ = [
     "Result",
     "ResumeRefused",
     "Retry",
+    "Stubs",
     "Tool",
     "ToolError",
     "UnknownTrajectory",
     "Waiting",
+    "branch",
     "replay",
 ]
 

@@ -130,6 +130,7 @@ class Journal:
             raise Misuse("journal.run would block the running event loop; use 'await journal.arun(...)'")
         if _is_async(agent):
             raise Misuse("journal.run takes a plain agent; this one is 'async def': use 'await journal.arun(...)'")
+        agent = _caught(agent, options)
         session, order, more = self._start(agent, id, task, options)
         perform = driver_sync.performer(self._env)
         spawn = partial(self._spawn, session, self.run)
@@ -139,6 +140,7 @@ class Journal:
         """The same for `async def` agents; the loop never blocks."""
         if not _is_async(agent):
             raise Misuse("journal.arun takes an 'async def' agent; a plain one runs with journal.run, in a thread")
+        agent = _caught(agent, options)
         session, order, more = await asyncio.to_thread(self._start, agent, id, task, options)
         spawn = partial(self._spawn, session, self.arun)
         return await driver_async.run(
@@ -315,6 +317,15 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _caught(agent: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """The agent, with its own reads of clock and chance recorded where the option `intercept` asks for it."""
+    if not options.pop("intercept", False):
+        return agent
+    from .replaying.intercept import intercepted
+
+    return intercepted(agent)
 
 
 def _is_async(agent: Callable[..., Any]) -> bool:

@@ -23,6 +23,7 @@ from trajlake.schemas.events import TaskEnded, TaskStarted
 
 from .agent import driver_async, driver_sync
 from .agent.errors import AgentError, Diverged
+from .agent.inputs import read_input
 from .agent.requests import Request
 from .agent.session import Setup
 from .replaying.diff import diff
@@ -46,7 +47,7 @@ def replay(
 
     `events`: a `Record` of a source, or events in any order, with copies. Of `journal` only tools and policy are used,
     and the tools are never called. `intercept`: clock, chance and listings that harness code reads past its turn are
-    served too (one such replay per process at a time; see `replaying.intercept`). A record that cannot be replayed is
+    served too, as they always are for a record made so (one such replay per process at a time; see `replaying.intercept`). A record that cannot be replayed is
     refused by name; an imported one is compared at the level it allows.
     """
     record = events if isinstance(events, Record) else _record(events, journal)
@@ -63,7 +64,7 @@ def replay(
         return Report(verdict="refused", cause=unfit, trajectory_id=record.trajectory_id)
     setup = Setup(tools=journal.tools, policy=journal.policy, resolvers=journal.resolvers)
     s = ReplaySession(setup, record, cold=cold)
-    with _interception(s, agent, intercept) as caught:
+    with _interception(s, wanted=intercept or outline.intercepted) as caught:
         report = _all_entries(agent, s)
     notes = (*report.notes, *sorted(s.judge.notes), *(caught.notes() if caught is not None else ()))
     if caught is not None and report.verdict == "differs":
@@ -85,12 +86,12 @@ def _unfit(branched: list[Event], started: TaskStarted) -> str:
     return ""
 
 
-def _interception(s: ReplaySession, agent: Callable[..., Any], wanted: bool) -> Any:
+def _interception(s: ReplaySession, *, wanted: bool) -> Any:
     if not wanted:
         return nullcontext()
     from .replaying.intercept import Interception
 
-    caught: Interception = Interception(s, agent, recording=s.outline.intercepted)
+    caught: Interception = Interception(s, recording=s.outline.intercepted)
     return caught
 
 
@@ -128,6 +129,8 @@ def _one_entry(agent: Callable[..., Any], s: ReplaySession) -> Report | None:
 
 
 def _call(agent: Callable[..., Any], s: ReplaySession) -> Any:
+    if s.outline.intercepted:
+        read_input(s, "intercepted", "on", lambda: True)
     if inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004
         return asyncio.run(_call_async(agent, s))
     return agent(driver_sync.Trajectory(s, _refuse, _no_spawn, model=s.model))

@@ -91,6 +91,8 @@ def check_order(s: Session, known: Known, order: Order) -> None:
     started: TaskStarted = events[0].body
     if started.origin != "live":
         raise ResumeRefused("origin", f"{s.trajectory_id!r} is {started.origin}; only live trajectories run")
+    if known.end is None and any(event.type == "Branched" for event in events):
+        raise ResumeRefused("branch", f"{s.trajectory_id!r} is a branch that was cut short; branch its parent again")
     if order.task is not None and exact_canonical(s.inline(started.task)) != exact_canonical(
         values.to_tree(order.task)
     ):

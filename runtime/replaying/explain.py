@@ -124,10 +124,14 @@ def component_of(operation: str) -> str:
 
 def _finer(component: str, changes: Sequence[Change]) -> str:
     """Name what the changed values look like: a clock, a random id, a listing in another order."""
-    if not changes:
-        return component
+    look = look_of(changes)
+    return f"{component} ({look})" if look else component
+
+
+def look_of(changes: Sequence[Change]) -> str:
+    """What all changed values look like: "order", "wall clock", "random id", or ""."""
     looks = {_look(change) for change in changes}
-    return f"{component} ({looks.pop()})" if len(looks) == 1 and "" not in looks else component
+    return looks.pop() if len(looks) == 1 else ""
 
 
 def _look(change: Change) -> str:

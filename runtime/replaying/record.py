@@ -120,6 +120,8 @@ class Looker:
             self.notable[event.hash] = event
         elif event.type == "ModelReplied" and self.first_reply is None:
             self.first_reply = event
+        elif event.type == "InputRead" and event.turn < 0 and event.body.kind == "intercepted":
+            self.intercepted = True
 
     def outline(self, events: list[Event], *, conflicts: bool) -> Outline:
         """Return the outline of the canonical `events`. Without a roll-back among them their payloads may be gone."""
@@ -131,8 +133,7 @@ class Looker:
         problem = self._problem(numbers, notable, conflicts=conflicts)
         return Outline(
             count=len(events), last_turn=last_turn, notable=notable, first_reply=self.first_reply, left=left,
-            problem=problem,
-            intercepted=bool(notable) and "intercepted" in getattr(notable[0].body, "runtime", ""),
+            problem=problem, intercepted=self.intercepted,
         )  # fmt: skip
 
     def _problem(self, numbers: set[int], notable: tuple[Event, ...], *, conflicts: bool) -> str:

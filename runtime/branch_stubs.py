@@ -1,0 +1,104 @@
+"""Tools of a branch: stubs, recorded answers, or test systems in place of the real ones. The real ones never run.
+
+A branch is live after the fork, and its effects would be real. So every tool needs a stand-in; schemas and names stay,
+so that the model is offered what it was offered.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from trajlake.schemas import blobs, values
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.keys import arguments_hash
+
+from .agent.errors import Misuse
+from .tools import Tool, ToolError
+
+Blob = Callable[[str], bytes]
+
+
+class Stubs:
+    """Stand-ins by tool name: a function of the same arguments, a `Tool` of a test system, or the value itself.
+
+    `rest`: what the others do. "recorded": answer as the parent did for the same arguments, each answer once and the
+    last one again, and fail by name for arguments it never saw. "refuse": `branch` does not start while a tool has no
+    stand-in. `real`: names of tools that may really run, such as a pure calculation.
+    """
+
+    def __init__(
+        self, by_name: Mapping[str, Any] | None = None, *, rest: Literal["recorded", "refuse"] = "recorded",
+        real: Iterable[str] = (), **more: Any,
+    ) -> None:  # fmt: skip
+        self.by_name = {**(by_name or {}), **more}
+        self.rest, self.real = rest, frozenset(real)
+
+    def over(self, tools: Mapping[str, Tool], prefix: Iterable[Event], blob: Blob) -> dict[str, Tool]:
+        """Return the branch's tools. Raises `Misuse` for a tool without a stand-in, or a stub of no tool."""
+        unknown = (set(self.by_name) | self.real) - set(tools)
+        if unknown:
+            raise Misuse(f"Stubs: no tool is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(tools))}")
+        open_ones = [name for name in tools if name not in self.by_name and name not in self.real]
+        if open_ones and self.rest == "refuse":
+            raise Misuse(
+                f"branch: {', '.join(sorted(open_ones))} would really run after the fork; give each a stub, "
+                "or name it in Stubs(real=...)"
+            )
+        answers = Answers(prefix, blob) if open_ones else None
+        made = {}
+        for name, tool in tools.items():
+            if name in self.real:
+                made[name] = tool
+            elif name in self.by_name:
+                made[name] = stand_in(tool, self.by_name[name])
+            else:
+                assert answers is not None
+                made[name] = stand_in(tool, answers.of(name))
+        return made
+
+
+class Answers:
+    """What the parent's tools answered, by tool and arguments."""
+
+    def __init__(self, events: Iterable[Event], blob: Blob) -> None:
+        self._found: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
+        asked: dict[str, tuple[str, str]] = {}
+        for event in events:
+            body = event.body
+            if event.type == "ToolIntent":
+                asked[body.action_id] = body.tool, body.arguments_hash
+            elif event.type == "ToolResult" and body.status in ("ok", "error") and body.action_id in asked:
+                answer = body.output if body.status == "ok" else ToolError(str(blobs.inline(body.error, blob)))
+                self._found[asked[body.action_id]].append(answer)
+        self._blob = blob
+
+    def of(self, tool: str) -> Callable[..., Any]:
+        """Return the stand-in of one tool."""
+
+        def answer(**arguments: Any) -> Any:
+            found = self._found.get((tool, arguments_hash(values.to_tree(arguments))))
+            if not found:
+                raise ToolError(f"{tool}: the parent recorded no answer for these arguments; give the branch a stub")
+            recorded = found.popleft() if len(found) > 1 else found[0]
+            if isinstance(recorded, ToolError):
+                raise recorded
+            return values.from_tree(blobs.inline(recorded, self._blob))
+
+        return answer
+
+
+def stand_in(tool: Tool, stub: Any) -> Tool:
+    """Return the tool with another body: nothing of the real one (gateway, probe, precheck) is asked any more."""
+    if isinstance(stub, Tool):
+        stub = stub.function
+    function = stub if callable(stub) else lambda **_: stub
+    options = replace(
+        tool.options, probe=None, gateway=None, precheck=None, asynchronous=False, deadline_s=None, name=tool.name,
+        effect="read" if tool.effect == "local" else tool.effect,
+    )  # fmt: skip
+    takes_call = callable(stub) and "call" in inspect.signature(stub).parameters
+    return replace(tool, function=function, options=options, takes_call=takes_call)
