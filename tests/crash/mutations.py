@@ -24,6 +24,9 @@ TESTS = (
     "tests/golden/test_segments.py",
     "tests/properties/test_segment_fuzz.py",
 )
+RETENTION = "tests/runtime/storage/test_retention.py"
+GARBAGE = "tests/runtime/storage/test_garbage.py"
+BACKUP = "tests/runtime/storage/test_backup.py"
 
 
 class Mutation(NamedTuple):
@@ -34,6 +37,8 @@ class Mutation(NamedTuple):
     before: str
     after: str
     equivalent: str = ""
+    tests: str = ""
+    """The tests that are to notice, where not all of `TESTS` need to run."""
 
 
 MUTATIONS = [
@@ -70,8 +75,14 @@ MUTATIONS = [
     Mutation("proof by a later barrier", "segment_scan.py", "header.lsn - header.batch_position > missing", "False"),
     Mutation("a frame of the same barrier is no proof", "segment_scan.py", "header.lsn - header.batch_position > missing", "header.lsn > missing"),
     Mutation("a SEAL as proof", "segment_scan.py", "sealed = header.type_code == CONTROL_SEAL and start > 0", "sealed = False"),
-    Mutation("proved by the next barrier only", "segment_scan.py", "                scan.proved = len(offsets)\n            ordinal", "                scan.proved = len(offsets) + 1\n            ordinal"),
-    Mutation("lsn of a frame", "segment_scan.py", "header.lsn != scan.first_lsn + len(offsets) or ", ""),
+    Mutation("proved by the next barrier only", "segment_scan.py", "            scan.proved = len(offsets)\n        ordinal", "            scan.proved = len(offsets) + 1\n        ordinal"),
+    Mutation("lsn of a frame", "segment_scan.py", "            or lsn != next_lsn\n", ""),
+    Mutation("payload CRC in the walk", "segment_scan.py", "crc(data[start:end]) != payload_crc or ", ""),
+    Mutation("header CRC in the walk", "segment_scan.py", "            or header_crc != crc(data[at + 4 : start])\n", ""),
+    Mutation("padding in the walk", "segment_scan.py", "data[end:following] != PADDING[length & 7] or ", ""),
+    Mutation("epoch in the walk", "segment_scan.py", "            frame_epoch != epoch\n            or ", "            "),
+    Mutation("length in the walk", "segment_scan.py", "            or not 0 < length <= FRAME_MAX\n", ""),
+    Mutation("batch position in the walk", "segment_scan.py", "            or (position and position != next_position)\n", ""),
     Mutation("payload CRC", "frame.py", "crc32(payload) != header.payload_crc or", "False or"),
     Mutation("header CRC", "frame.py", "or header.header_crc != crc32(data[offset + 4 : offset + HEADER_SIZE])", ""),
     Mutation("padding", "frame.py", " or any(data[end : offset + frame_size(header.payload_length)])", ""),
@@ -88,6 +99,22 @@ MUTATIONS = [
     Mutation("bytes of a blob that is there", "blob_store.py", "return read_file(self._env, path) == data", "return bool(self._env.stat(path))"),
     Mutation("folder sync of a blob that was there", "blob_store.py", '                self._env.fsync_dir(path.rpartition("/")[0])\n', ""),
     Mutation("names of a folder found", "durable_folders.py", "            self._env.fsync_dir(above or \"/\")\n", "            pass\n"),
+    Mutation("sync between two segments that are dropped", "retention.py", "        root.env.fsync_dir(root.writer_folder(writer))\n", "        pass\n", tests=RETENTION),
+    Mutation("a writer's last segment stays", "retention.py", "segments[:-1]:", "segments:", tests=RETENTION),
+    Mutation("events of open trajectories stay", "retention.py", "0 if open_too else", "0 if True else", tests=RETENTION),
+    Mutation("landing holds the same bytes", "landed.py", "if there != data:", "if False:", tests=RETENTION),
+    Mutation("landing holds the blobs", "landed.py", "if blob is None or sha256_of(blob).hexdigest() != sha256:", "if False:", tests=RETENTION),
+    Mutation("a released head closes a tenure", "ended.py", "record.tenures[-1].released_head is None", "False", tests=RETENTION),
+    Mutation("24 hours of a blob", "garbage.py", "if facts.modified_at_us > began_us - DAY_US:", "if False:", tests=GARBAGE),
+    Mutation("blobs that blobs name", "garbage.py", "        unnamed -= _named_by_blobs", "        _named_by_blobs", tests=GARBAGE),
+    Mutation("writers of open trajectories", "garbage.py", "if writer in ended.open_writers:", "if False:", tests=GARBAGE),
+    Mutation("a writer leaves by one rename", "garbage.py", "        env.rename(folder, hidden)\n", "        hidden = folder\n", tests=GARBAGE),
+    Mutation("lock of a writer that is removed", "garbage.py", "    if root.env.flock(lock, exclusive=True):\n", "    if True:\n", tests=GARBAGE),
+    Mutation("a writer that went is not made again", "root.py", "        if create:\n", "        if True:\n", tests=GARBAGE),
+    Mutation("a writer closed for good", "root.py", 'if exists(self.env, f"{folder}/{CLOSED_FILE}"):', "if False:", tests=BACKUP),
+    Mutation("a generation for each restored trajectory", "restore.py", "take_generation(judge, key, _generation_after(text), marker)", "_generation_after(text)", tests=BACKUP),
+    Mutation("checksums of a backup", "restore.py", "if len(data) != file.size_bytes or sha256_of(data).hexdigest() != file.sha256:", "if False:", tests=BACKUP),
+    Mutation("a root gets its name when it is whole", "restore.py", 'building = f"{target}.{env.random_bytes(6).hex()}.restoring"', "building = target", tests=BACKUP),
     Mutation("lock of a writer", "root.py", "if not self.env.flock(lock, exclusive=True):", "if False:"),
 ]  # fmt: skip
 
@@ -107,7 +134,16 @@ def run(mutation: Mutation, jobs: Path) -> tuple[bool, str]:
         if mutation.before not in text:
             return False, f"{mutation.file} no longer holds the text that is to go: {mutation.before!r}"
         source.write_text(text.replace(mutation.before, mutation.after, 1))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            *([mutation.tests] if mutation.tests else TESTS),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(copy / "names"), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
         failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
