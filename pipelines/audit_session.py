@@ -161,9 +161,12 @@ class Session:
             self.connection.execute(f"create table {name} ({columns})")
             return
         self.set_variable(f"files_{table.name}", paths)
-        self.connection.execute(
-            f"create view {name} as {select_from(table, f'files_{table.name}', partitions, table.column_names)}"
-        )
+        types = ", ".join(f"cast(null as {DUCKDB_TYPES[c.type]}) as {identifier(c.name)}" for c in table.columns)
+        columns = ", ".join(identifier(c.name) for c in table.columns)
+        # Files of an older trajlake lack newer columns: they are null there.
+        files = select_from(table, f"files_{table.name}", partitions, ("*",), "union_by_name = true")
+        whole = f"select {types} where false union all by name {files}"
+        self.connection.execute(f"create view {name} as select {columns} from ({whole})")
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -264,7 +267,7 @@ def select_from(
     if partitions:
         hive = ", ".join(f"'{name}': {types[name]}" for name in partitions if name in types)
         options.append(f"hive_types = {{{hive}}}")
-    named = ", ".join(map(identifier, columns))
+    named = ", ".join(column if column == "*" else identifier(column) for column in columns)
     return f"select {named} from read_parquet(getvariable('{variable}'), {', '.join(options)})"
 
 

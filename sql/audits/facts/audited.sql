@@ -17,6 +17,7 @@ stated as (
         started_on,
         kind,
         status,
+        coalesce(payloads_expired, 0) > 0 as lacks_payloads,
         principal,
         last_sequence,
         last_event_at,
@@ -54,7 +55,7 @@ known as (
         stated.subjects,
         stated.last_event_at,
         coalesce(stated.is_branch, false) as is_branch,
-        coalesce(stated.status = 'expired', false) as is_expired,
+        coalesce(stated.status = 'expired' or stated.lacks_payloads, false) as is_expired,
         present.last_event,
         stated.trajectory_id is not null as is_stated
     from present
