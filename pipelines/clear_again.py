@@ -10,7 +10,7 @@ from trajlake.pipelines.erase_places import Target, clear_landing
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.run_report import RunReport
 from trajlake.pipelines.snapshot import Snapshot
-from trajlake.pipelines.standing import Coverage, Standing, TrajectoryKey, read_standing, subjects_of
+from trajlake.pipelines.standing import Standing, TrajectoryKey, read_standing, subjects_of
 from trajlake.pipelines.table_files import read_columns
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
@@ -19,19 +19,14 @@ _FACTS = ("tenant", "trajectory_id", "status", "subjects", "erasure_epoch")
 
 def silent_trajectories(lake: Lake, snapshot: Snapshot, standing: Standing) -> tuple[TrajectoryKey, ...]:
     """Return the trajectories whose texts and blobs do not enter the lake again: erased, asked to be, or expired."""
-    coverage = Coverage(standing)
     found = {
         (one.tenant, one.trajectory_id)
         for one in standing.erasures
-        if one.trajectory_id is not None and coverage.epoch_of(one.tenant, one.trajectory_id) is not None
+        if one.trajectory_id is not None and one.state != "refused"
     }
     rows = read_columns(lake.files(snapshot, "trajectories"), SNAPSHOT_TABLES["trajectories"], _FACTS)
-    rows = rows.filter(pl.col("erasure_epoch").is_not_null() | (pl.col("status") == "expired"))
-    for tenant, trajectory_id, status, subjects, _ in rows.select(_FACTS).iter_rows():
-        epoch = coverage.epoch_of(tenant, trajectory_id, subjects_of(subjects))
-        if status == "expired" or epoch is not None:
-            found.add((tenant, trajectory_id))
-    return tuple(sorted(found))
+    gone = rows.filter(pl.col("erasure_epoch").is_not_null() | (pl.col("status") == "expired"))
+    return tuple(sorted(found | set(gone.select("tenant", "trajectory_id").iter_rows())))
 
 
 def clear_again(lake: Lake, landing: str, report: RunReport, step: Step = no_step) -> list[str]:

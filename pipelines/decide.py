@@ -52,9 +52,12 @@ def decided_snapshot(lake: Lake, step: Step = no_step) -> tuple[Snapshot, Standi
     while True:
         snapshot = lake.newest()
         standing = read_standing(lake)
-        if not erasures_to_decide(snapshot.erasure_epoch, standing.epoch):
+        if erasures_to_decide(snapshot.erasure_epoch, standing.epoch):
+            decide_erasures(lake, step)
+        elif any(one.state == "requested" for one in standing.erasures):
+            tell_ledger(lake, step)  # a kill came between the run and its word in the ledger: was it refused?
+        else:
             return snapshot, standing
-        decide_erasures(lake, step)
 
 
 def _decisions(draft: Draft) -> RunFile | None:

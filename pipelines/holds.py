@@ -116,7 +116,15 @@ def gone_under(lake: Lake, snapshot: Snapshot, hold: Hold) -> list[str]:
         pl.col("erasure_epoch").is_not_null() | (pl.col("status") == "expired") | (pl.col("payloads_expired") > 0)
         | (pl.col("blobs_expired") > 0)
     ).select("tenant", "trajectory_id", "subjects")  # fmt: skip
-    return sorted(i for tenant, i, subjects in taken.iter_rows() if hold.covers(tenant, i, subjects_of(subjects)))
+    found = {i for tenant, i, subjects in taken.iter_rows() if hold.covers(tenant, i, subjects_of(subjects))}
+    for erasure in read_standing(lake).erasures:
+        if erasure.state in ("refused", "requested") or erasure.tenant != hold.tenant:
+            continue
+        if erasure.trajectory_id is not None and hold.covers(erasure.tenant, erasure.trajectory_id):
+            found.add(erasure.trajectory_id)  # applied before it has landed
+        elif erasure.subject is not None and erasure.subject == hold.subject:
+            found.add(f"subject {erasure.subject}")
+    return sorted(found)
 
 
 def _say(lake: Lake, hold: Hold, action: str, snapshot: int, because: str, actor: str) -> None:

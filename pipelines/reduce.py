@@ -158,7 +158,8 @@ def erased_epochs(
 ) -> dict[tuple[str, str], int]:
     """Return the trajectories among `judged` that an erasure covers, by id or by a subject key, with its epoch."""
     coverage = Coverage(plan.standing)
-    if not coverage:
+    silent = dict.fromkeys(plan.silent, 0)
+    if not coverage and not silent:
         return {}
     found = dict(subjects)
     starts = judged.rows.filter((pl.col("event_type") == "TaskStarted") & pl.col("payload").is_not_null())
@@ -167,6 +168,8 @@ def erased_epochs(
     epochs = {}
     for tenant, trajectory_id in judged.rows.select(KEY).unique().iter_rows():
         epoch = coverage.epoch_of(tenant, trajectory_id, found.get((tenant, trajectory_id), NO_SUBJECTS))
+        if epoch is None and (tenant, trajectory_id) in silent:
+            epoch = max((one.epoch for one in plan.standing.erasures), default=0)  # its row has the exact one
         if epoch is not None:
             epochs[tenant, trajectory_id] = epoch
     return epochs

@@ -79,7 +79,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage:
-    """Looks up, among many erasures and holds, the erasure that covers a trajectory and that no hold stands against."""
+    """Looks up, among many decided erasures, the one that covers a trajectory.
+
+    An erasure by id that was applied covers later copies whatever holds stand: had a hold come before it, it would
+    have been refused. One by subject meets trajectories that nobody knew when it was applied: there a hold beats it.
+    """
 
     def __init__(self, standing: Standing) -> None:
         self._by_id: dict[TrajectoryKey, int] = {}
@@ -100,12 +104,11 @@ class Coverage:
         return bool(self._by_id or self._by_subject)
 
     def epoch_of(self, tenant: str, trajectory_id: str, subjects: Subjects = NO_SUBJECTS) -> int | None:
-        """Return the epoch of the newest erasure that covers the trajectory, None for none or where a hold stands."""
-        found = max(
-            self._by_id.get((tenant, trajectory_id), 0),
-            *(self._by_subject.get((tenant, subject), 0) for subject in subjects),
-            0,
-        )
+        """Return the epoch of the newest erasure that covers the trajectory, None for none."""
+        by_id = self._by_id.get((tenant, trajectory_id))
+        if by_id is not None:
+            return by_id
+        found = max((self._by_subject.get((tenant, subject), 0) for subject in subjects), default=0)
         if not found or (self._held and self._standing.is_held(tenant, trajectory_id, subjects)):
             return None
         return found

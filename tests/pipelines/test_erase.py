@@ -1,4 +1,4 @@
-"""An erasure takes the texts of whole trajectories from every place, keeps rows, order and hashes, and says what is left."""
+"""An erasure takes the texts of trajectories from every place, keeps rows, order, hashes, and says what is left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.forgetting import A, B, SECRET, a_lake, bytes_anywhere, digest_of, person
+from tests.pipelines.forgetting import SECRET, A, B, a_lake, bytes_anywhere, digest_of, person
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import Story, land
 from trajlake.pipelines.compact import compact

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.pipelines.forgetting import B, SECRET, a_lake, bytes_anywhere, digest_of, person
+from tests.pipelines.forgetting import SECRET, B, a_lake, bytes_anywhere, digest_of, person
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import START_US, land
 from trajlake.pipelines.compact import compact
@@ -73,9 +73,7 @@ def test_blobs_go_first_and_events_stay_as_they_are(home: Path) -> None:
     after = everything(home / "lake")
     assert after["blobs"] == []
     changed = ("blobs", "trajectories")
-    assert {k: v for k, v in after.items() if k not in changed} == {
-        k: v for k, v in before.items() if k not in changed
-    }
+    assert {k: v for k, v in after.items() if k not in changed} == {k: v for k, v in before.items() if k not in changed}
     assert [by_id(home)[i]["blobs_expired"] for i in ("a1", "a2", "b1", "b2")] == [1, 1, 2, None]
     maintain(str(home / "lake"), MaintainOptions(kept_days=0))
     assert bytes_anywhere(home / "lake" / "cas", "looks like this") == []
@@ -170,9 +168,7 @@ def test_derived_columns_of_expired_payloads_are_carried_over_when_the_trajector
     after = by_id(home)["b1"]
     assert after["events"] == known + 1
     changed = {"events", "last_sequence", "head_hash", "fencing_token", "openings", "last_event_at"}
-    assert {k: v for k, v in after.items() if k not in changed} == {
-        k: v for k, v in before.items() if k not in changed
-    }
+    assert {k: v for k, v in after.items() if k not in changed} == {k: v for k, v in before.items() if k not in changed}
     refs = rows(home / "lake", "blob_refs").filter(pl.col("trajectory_id") == "b1")
     assert set(refs["sha256"]) == {digest_of("both"), digest_of("bob")}
     check_verified(home / "lake")
@@ -197,6 +193,24 @@ def test_a_hold_that_comes_after_the_erasure_run_is_late_and_says_what_is_gone(h
     late = place(str(home / "lake"), tenant="t", subject="ada", because="case 12")
     assert (late.status, late.gone) == ("late", ["a1"])
     assert place(str(home / "lake"), tenant="t", trajectory_id="a2", because="case 12").status == "confirmed"
+
+
+def test_an_erasure_by_id_that_was_applied_covers_later_copies_under_a_late_hold(home: Path) -> None:
+    """Found by the model: a hold after the erasure let a copy that was on its way bring the text back."""
+    erase(str(home / "lake"), Wanted(tenant="t", trajectory_id="fresh"), Places(gone=frozenset({"all"})))
+    hold = place(str(home / "lake"), tenant="t", trajectory_id="fresh", because="case 12")
+    assert (hold.status, hold.gone) == ("late", ["fresh"])
+    land(home / "landing", B, 4, person(home / "landing", "fresh", "eve").landed)
+    compact(str(home / "landing"), str(home / "lake"))
+    assert "fresh" not in texts(home)
+
+
+def test_a_hold_on_a_new_trajectory_beats_an_older_erasure_of_its_subject(home: Path) -> None:
+    erase(str(home / "lake"), Wanted(tenant="t", subject="ada"), Places(gone=frozenset({"all"})))
+    assert place(str(home / "lake"), tenant="t", trajectory_id="fresh", because="case 12").status == "confirmed"
+    land(home / "landing", B, 4, person(home / "landing", "fresh", "ada").landed)
+    compact(str(home / "landing"), str(home / "lake"))
+    assert texts(home)["fresh"] == 5
 
 
 def test_an_erasure_asked_for_before_a_retention_run_is_decided_by_it(home: Path) -> None:
