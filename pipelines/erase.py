@@ -16,6 +16,7 @@ import polars as pl
 
 from trajlake.pipelines.commit import finish_half_done
 from trajlake.pipelines.compact import Progress, no_progress
+from trajlake.pipelines.curate.kept import forget as forget_kept_rows
 from trajlake.pipelines.decide import decide_erasures, decision_of, known_subjects, say, targets_of, tell_ledger
 from trajlake.pipelines.erase_places import (
     Places,
@@ -169,6 +170,8 @@ def _go_on(lake: Lake, erasure: Erasure, places: Places, step: Callable[[str], N
     why = f"erasure {erasure.erasure_id} took text that it named"
     report.expired_snapshots = remove_old_files(lake, target, why, decided.run, erasure.epoch, step)
     step("old files removed")
+    # Curation keeps copies of payloads from night to night; the next one reads events again.
+    forget_kept_rows(lake)
     report.left = writers + landed
     report.recut = _recut(lake, erasure)
     state = "complete" if is_complete(writers=writers, warm=(), landing=landed, pins=(), files=()) else "pending"

@@ -220,6 +220,23 @@ def test_erasing_a_subject_lists_the_sets_to_cut_again(tmp_path: Path) -> None:
     assert "late" not in [pin.name for pin in all_pins(opened)]
 
 
+def test_an_erasure_takes_the_person_out_of_what_is_kept_out_of_pins_and_out_of_a_rebuild(tmp_path: Path) -> None:
+    from trajlake.pipelines.erase import Wanted, erase
+
+    runs = [Run("of u1", subjects=("u1",)).simple("SECRETWORD"), Run("of u2").simple("theirs")]
+    lake = lake_of(tmp_path, runs)
+    done = cut(lake, tmp_path / "set")
+    assert done.manifest is not None
+    report = erase(lake, Wanted(tenant="t", subject="u1"))
+    assert report.recut == [done.manifest.pin]
+    assert Kept(Lake.open(lake), extract_key(policy())).parts() == []
+    again = rebuild(lake, str(tmp_path / "set"), str(tmp_path / "again"), CutOptions())
+    assert any("erasure epoch" in line for line in again.differences)
+    rows = pl.read_parquet(tmp_path / "again/rows/train.parquet")
+    assert rows["trajectory_id"].to_list() == ["of u2"]
+    assert "SECRETWORD" not in "".join(rows["messages_json"])
+
+
 def test_what_curation_keeps_is_forgotten_when_the_epoch_rises(tmp_path: Path) -> None:
     import msgspec
 
