@@ -19,5 +19,5 @@ select
     started_on,
     model
 from tool_calls
-where stage = 'in doubt'
-    or (stage in ('in flight', 'waiting') and deadline_at < now())
+where stage = 'in_doubt'
+    or (stage in ('in_flight', 'waiting') and deadline_at < now())

@@ -36,7 +36,7 @@ actions as (
         turn,
         count(*) as tool_calls,
         count(*) filter (where status = 'error') as tool_errors,
-        count(*) filter (where stage = 'in doubt') as in_doubt
+        count(*) filter (where stage = 'in_doubt') as in_doubt
     from tool_calls
     group by tenant, trajectory_id, turn
 )
