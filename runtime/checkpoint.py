@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -27,11 +28,14 @@ from trajlake.schemas.state import State, from_parts, parts, state_hash
 from .durable_folders import DurableFolders
 from .env import Env, read_file, write_atomically
 from .journal_errors import BlobMissing, JournalError
+from .workspace import SAVERS
 from .workspace_tree import objects_of
 
 VERSION: Final = 1
 PART_INLINE_MAX: Final = 512
 """Bytes up to which a part stands in the root object itself: an object of its own would cost a file and a barrier."""
+CHUNK_SIZE: Final = 8_192
+"""Bytes of one object of a part. Parts grow at their end, so a longer one shares all but its last chunks."""
 KEEP: Final = 2
 """Checkpoints of an open trajectory that are kept: the newest, and one to go back to should its bytes be damaged."""
 _NAME: Final = re.compile(r"(\d{20})-([0-9a-f]{64})\.json")
@@ -53,11 +57,11 @@ class Objects(Protocol):
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One state in parts: name -> sha256 of an object, or name -> the part's own text in `small`."""
+    """One state in parts: name -> sha256 of its chunks in order, or name -> the part's own text in `small`."""
 
     sequence_number: int
     state_hash: str
-    parts: dict[str, str] = {}
+    parts: dict[str, tuple[str, ...]] = {}
     small: dict[str, str] = {}
 
 
@@ -82,6 +86,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str
     saved_at: int = 0
     workspace: str | None = None
+
+
+START: Final = "start"
+"""Cause of the record that holds the snapshot a workspace began with; it has no state."""
+
+
+def start_record(tenant: str, trajectory_id: str, workspace: str) -> Record:
+    """Return the record of the files that a trajectory begins with, until checkpoints take their place."""
+    return Record(
+        tenant=tenant, trajectory_id=trajectory_id, covers=0, root=workspace, cause=START, workspace=workspace
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +137,10 @@ def save(
             if len(data) <= PART_INLINE_MAX:
                 small[name] = data.decode()
                 continue
-            named[name] = hashlib.sha256(data).hexdigest()
-            if named[name] not in held:
-                new[named[name]] = data
+            chunks = [data[at : at + CHUNK_SIZE] for at in range(0, len(data), CHUNK_SIZE)]
+            named[name] = tuple(hashlib.sha256(chunk).hexdigest() for chunk in chunks)
+            pairs = zip(named[name], chunks, strict=True)
+            new.update((sha256, chunk) for sha256, chunk in pairs if sha256 not in held)
         return Fold(sequence_number=one.sequence_number, state_hash=state_hash(one), parts=named, small=small)
 
     same = turn_start is None or turn_start.sequence_number == state.sequence_number
@@ -132,8 +148,9 @@ def save(
         version=VERSION, tenant=state.tenant, trajectory_id=state.trajectory_id, state=fold_of(state),
         turn_start=None if same or turn_start is None else fold_of(turn_start), workspace=workspace,
     )  # fmt: skip
-    for data in new.values():
-        objects.put(state.tenant, data)
+    if new:
+        with ThreadPoolExecutor(min(SAVERS, len(new))) as pool:
+            list(pool.map(partial(objects.put, state.tenant), new.values()))
     root = msgspec.json.encode(manifest)
     written = sum(map(len, new.values())) + len(root)
     return Written(objects.put(state.tenant, root), manifest, written, whole + len(root))
@@ -172,13 +189,13 @@ def objects_in(objects: Objects, tenant: str, root: str) -> set[str]:
 
 def _held(manifest: Manifest | None) -> set[str]:
     folds = () if manifest is None else (manifest.state, manifest.turn_start)
-    return {sha256 for fold in folds if fold is not None for sha256 in fold.parts.values()}
+    return {sha256 for fold in folds if fold is not None for chunks in fold.parts.values() for sha256 in chunks}
 
 
 def _state(fold: Fold, get: Callable[[str], bytes], root: str) -> State:
     try:
         named: dict[str, bytes] = {name: text.encode() for name, text in fold.small.items()}
-        named |= {name: get(sha256) for name, sha256 in fold.parts.items()}
+        named |= {name: b"".join(get(sha256) for sha256 in chunks) for name, chunks in fold.parts.items()}
         state = from_parts(named)
     except (BlobMissing, KeyError, InvalidEvent) as error:
         raise CheckpointError(f"checkpoint {root[:12]}: {error}") from None
@@ -197,9 +214,8 @@ class CheckpointFiles:
 
     def note(self, record: Record) -> None:
         """Say durably that a checkpoint's objects are in use: after they are durable, before the log names them."""
-        folder = self._folder(record.tenant, record.trajectory_id)
-        self._folders.ensure(folder)
-        write_atomically(self._env, f"{folder}/{record.covers:020}-{record.root}.json", msgspec.json.encode(record))
+        self._folders.ensure(self._folder(record.tenant, record.trajectory_id))
+        write_atomically(self._env, self._path(record), msgspec.json.encode(record))
 
     def of(self, tenant: str, trajectory_id: str) -> list[Record]:
         """Return the checkpoints of one trajectory that are in use, oldest first."""
@@ -269,7 +285,7 @@ def live_objects(files: CheckpointFiles, objects: Objects) -> Mapping[str, set[s
     found: dict[str, set[str]] = {}
     for record in files.all():
         needed = found.setdefault(record.tenant, set())
-        if record.root not in needed:
+        if record.cause != START and record.root not in needed:
             needed |= objects_in(objects, record.tenant, record.root)
         if record.workspace is not None and record.workspace not in needed:
             needed |= objects_of(record.workspace, partial(objects.get, record.tenant))

@@ -57,10 +57,12 @@ def state_of_log(root: Root, tenant: str, trajectory_id: str) -> State:
 
 def state_of_checkpoint(root: Root, tenant: str, trajectory_id: str) -> State:
     """Return the state that the newest readable checkpoint holds; no segment is opened."""
-    from trajlake.runtime.checkpoint import CheckpointError, CheckpointFiles, load
+    from trajlake.runtime.checkpoint import START, CheckpointError, CheckpointFiles, load
 
     trouble = ""
     for record in reversed(CheckpointFiles(root.env, root.path).of(tenant, trajectory_id)):
+        if record.cause == START:
+            continue
         try:
             return load(root.blobs, tenant, record.root).state
         except CheckpointError as error:

@@ -88,7 +88,7 @@ class Workspace:
         return written
 
     def assume_saved(self, tree: Folder) -> None:
-        """Take it that every object of `tree` is durable: it was just restored from a snapshot that is."""
+        """Take it that every object of `tree`, folders too, is durable: it was read from a snapshot that is in use."""
         self._saved = tree
 
     def is_ignored(self, at: str) -> bool:

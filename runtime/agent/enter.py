@@ -20,6 +20,7 @@ from trajlake.schemas.history import History, canonical
 from trajlake.schemas.state.budget import normal
 from trajlake.schemas.versions import resumable
 
+from ..checkpoint import start_record
 from ..frame import TrajectoryInfo
 from ..generations import must_stop
 from ..lease import Claim, LeaseBusy, LeaseRecord, RecordMissing, take_lease
@@ -149,6 +150,8 @@ def begin(s: Session, known: Known, order: Order) -> Steps:
         if order.workspace is not None and s.rules.tracked:
             s.files = Files(s.ports, s.rules, order.workspace, s.tenant)
             snapshot = yield Block(s.files.snapshot)
+            if s.ports.checkpoints is not None:
+                yield Block(partial(s.ports.checkpoints.note, start_record(s.tenant, s.trajectory_id, snapshot)))
         yield from s.record(_started(order, snapshot))
         return
     adopt_history(s, known)

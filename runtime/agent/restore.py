@@ -82,28 +82,28 @@ def restore(s: Session, workspace: str | None, *, roll_back: bool, because: str)
         return Restored(number, "as it stands")
     base = (found[1].workspace if found is not None else None) or started.workspace_snapshot
     try:
-        tree, applied = yield Block(partial(rebuild, s, base, -1 if number is None else number))
+        first: Folder = yield Block(partial(_read, s, base))
+    except CannotApply as gone:
+        raise ResumeRefused("workspace", str(gone)) from None
+    try:
+        tree, applied = yield Block(partial(rebuild, s, first, -1 if number is None else number))
         text = f"restored, {applied} changes applied again"
     except CannotApply as why:
         if not (roll_back or s.rules.rolls_back):
             raise ResumeRefused("workspace", f"{why}; bring the files back, or resume with --roll-back") from None
         yield from roll_back_to(s, saved, because or str(why))
-        try:
-            tree = yield Block(partial(_read, s, base))
-        except CannotApply as gone:
-            raise ResumeRefused("workspace", str(gone)) from None
-        text = f"rolled back to {number}"
+        tree, text = first, f"rolled back to {number}"
     files.tree = yield Block(partial(_make_equal, s, files, tree))
+    files.workspace.assume_saved(first)
     s.files = files
     return Restored(number, text)
 
 
-def rebuild(s: Session, base: str | None, after: int) -> tuple[Folder, int]:
-    """Return the tree that `base` and the changes recorded after it give, and how many results were applied.
+def rebuild(s: Session, tree: Folder, after: int) -> tuple[Folder, int]:
+    """Return the tree that `tree` and the changes recorded after it give, and how many results were applied.
 
     Blocks. Raises `CannotApply` for a change that was not recorded, or whose bytes are not here.
     """
-    tree = _read(s, base)
     applied = 0
     lost: Event | None = None
     for event in s.events[after + 1 :]:
