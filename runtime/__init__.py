@@ -25,8 +25,7 @@ if TYPE_CHECKING:
         ResumeRefused,
         UnknownTrajectory,
     )
-    from .agent.outcome import Outcome
-    from .agent.outcome import Waiting
+    from .agent.outcome import Outcome, Waiting
     from .branching import BranchReport, Change, Stubs, branch
     from .journal import Journal
     from .replay_run import Report, replay
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         Retry,
         Tool,
         ToolError,
+        cut,
     )
 
 _HOMES: Final[dict[str, str]] = {
@@ -54,7 +54,7 @@ _HOMES: Final[dict[str, str]] = {
     ),
     **dict.fromkeys(
         ("NOT_EXECUTED", "UNKNOWN", "Allow", "Ask", "Call", "Deny", "Executed", "NotExecuted", "Refuse", "Result",
-         "Retry", "Tool", "ToolError"),
+         "Retry", "Tool", "ToolError", "cut"),
         "tools",
     ),
     **dict.fromkeys(("Report", "replay"), "replay_run"),
@@ -98,6 +98,7 @@ __all__ = [
     "UnknownTrajectory",
     "Waiting",
     "branch",
+    "cut",
     "replay",
 ]
 

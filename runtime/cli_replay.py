@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LAKE = Annotated[str | None, typer.Option("--lake", metavar="URL", help="Read the records from a lake.")]
 AGENT = Annotated[str, typer.Option("--agent", metavar="MODULE:FUNCTION", help="Default: the one each record names.")]
 OBJECT = Annotated[str | None, typer.Option("--journal-object", metavar="NAME", help="Which Journal of the module.")]
+
+SHOWN_MAX: Final = 50
+"""Reports printed for people."""
 
 
 def replay(
@@ -49,7 +52,7 @@ def replay(
     if not wanted:
         raise UserError(f"no trajectory of tenant {suite.tenant!r} in {suite.lake or suite.journal}")
     count = 1 if intercept else jobs or os.cpu_count() or 1
-    summary, found = Summary(), []
+    summary, found, shown = Summary(), [], 0
     if runner is not None and out is not None:
         reports = on_beam(suite, wanted, out, runner)
     else:
@@ -58,7 +61,11 @@ def replay(
         summary.add(report)
         found.append(report)
         if not as_json and (not everything or not report.same):
-            print(report.text())
+            shown += 1
+            if shown <= SHOWN_MAX:
+                print(report.text())
+            elif shown == SHOWN_MAX + 1:
+                print(f"(more than {SHOWN_MAX} reports: the rest is in the summary; --json has all)")
     if as_json:
         found.sort(key=lambda report: report.trajectory_id)
         print_json({"summary": summary.as_json(), "reports": [report.as_json() for report in found]})

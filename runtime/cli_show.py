@@ -22,10 +22,20 @@ def show(
     turn: Annotated[int | None, typer.Option("--turn", help="Only this turn; -1 is the prologue.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every event, with its payload.")] = False,
     journal: JOURNAL = None,
+    lake: Annotated[str | None, typer.Option("--lake", metavar="URL", help="With --turn: read from a lake.")] = None,
     tenant: TENANT = None,
     as_json: JSON = False,
 ) -> None:
-    """Show one trajectory of a root: what was said, called, settled and decided, by turn."""
+    """Show one trajectory: what was said, called, settled and decided, by turn.
+
+    With --turn, go back to it: the context as each model call was shown it, where outputs were cut and what was cut
+    away, the budget, and every authorization.
+    """
+    if turn is not None and not everything:
+        show_turn(trajectory_id, turn, journal, lake, tenant, as_json=as_json)
+        return
+    if lake is not None:
+        raise UserError("--lake shows one turn: give --turn N, or ask the lake itself with 'trajlake sql'")
     from trajlake.runtime.root_view import RootView, status_row
 
     settings = settings_of(journal, tenant)
@@ -54,6 +64,31 @@ def show(
             at = event.turn
             print("prologue" if at < 0 else f"turn {at}")
         print(f"  #{event.sequence_number} {event.type} {payload(event) if everything else brief(event)}".rstrip())
+
+
+def show_turn(
+    trajectory_id: str, turn: int, journal: str | None, lake: str | None, tenant: str | None, *, as_json: bool
+) -> None:
+    """Print one past turn."""
+    from trajlake.runtime.replaying.sources import open_source
+    from trajlake.runtime.time_travel import text_of, turn_view
+
+    settings = settings_of(journal, tenant)
+    root = None if lake is not None else open_root(settings.journal).path
+    record = open_source(journal=root, lake=lake, tenant=settings.tenant).record(trajectory_id)
+    if record is None:
+        raise UserError(f"no trajectory {trajectory_id!r} of tenant {settings.tenant!r} in {lake or root}")
+    view = turn_view(record, turn)
+    if view is None:
+        raise UserError(f"{trajectory_id}: turn {turn} was never reached; the last is {record.outline.last_turn}")
+    if as_json:
+        from trajlake.runtime.cli_journal import event_json
+
+        events = [event for number, found in record.turns() if number == turn for event in found]
+        raw = [msgspec.Raw(event_json(event).encode()) for event in events]
+        print_json(msgspec.to_builtins(view) | {"events": raw})
+    else:
+        print(text_of(view))
 
 
 def payload(event: Event) -> str:

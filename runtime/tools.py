@@ -78,6 +78,29 @@ class Executed:
     evidence: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class CutText:
+    """A tool's text of which the model is given the first `head` and last `tail` characters; the log keeps all."""
+
+    full: str
+    head: int
+    tail: int = 0
+
+    @property
+    def delivered(self) -> str:
+        """What the model is given."""
+        gone = len(self.full) - self.head - self.tail
+        end = self.full[len(self.full) - self.tail :] if self.tail else ""
+        return f"{self.full[: self.head]}[{gone} of {len(self.full)} characters cut]{end}"
+
+
+def cut(text: str, *, head: int, tail: int = 0) -> CutText | str:
+    """Return what a tool body returns for a long text: cut for the model, whole in the log. Short texts stay as is."""
+    if head < 0 or tail < 0:
+        raise ValueError(f"cut: head {head} and tail {tail} must be at least 0")
+    return text if len(text) <= head + tail else CutText(text, head, tail)
+
+
 class _Verdict:
     def __init__(self, name: str) -> None:
         self.name = name

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from trajlake.schemas import values
-from trajlake.schemas.events import ObservationCached, ToolIntent, ToolResult
+from trajlake.schemas.events import Cut, ObservationCached, ToolIntent, ToolResult
 from trajlake.schemas.state.budget import normal
 
 from ..lease_keeper import Permit
-from ..tools import NotExecuted, Tool, ToolError
+from ..tools import CutText, NotExecuted, Tool, ToolError
 from .arguments import arguments_of_text
 from .authorize import Verdict, Wanted, call_of, reserved
 from .decide import Outcome, outcome_of, try_again
@@ -200,6 +200,12 @@ def result_of_body(
         "provider_id": one.wanted.provider_id, "duration_ms": duration_ms,
         **(changed.fields() if changed is not None else {}),
     }  # fmt: skip
+    if outcome == "ok" and isinstance(done.value, CutText):
+        text = done.value
+        return ToolResult(
+            status="ok", output=values.to_tree(text.delivered), full_output=values.to_tree(text.full), cost=cost,
+            cut=Cut(head=text.head, tail=text.tail, total=len(text.full)), **common,
+        )  # fmt: skip
     if outcome == "ok":
         tree, lossy = values.to_tree_lossy(done.value)
         return ToolResult(status="ok", output=tree, lossy=lossy, cost=cost, **common)

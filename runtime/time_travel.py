@@ -1,0 +1,223 @@
+"""What stood at one past turn: the context as each model call was shown it, cuts with the full output behind them,
+the budget, and every authorization. Nothing is run: it is the fold of the record up to there.
+
+The fold starts at the newest state that is at hand at or before the turn (here: the beginning; a fold of 50,000 events
+takes less than a second), and stops where the turn ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from trajlake.schemas import blobs
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.errors import SchemaError
+from trajlake.schemas.events import ContextBuilt, Cut, ToolResult, ToolSettled
+from trajlake.schemas.state.budget import Budget, BudgetFold
+
+from .agent.texts import result_text
+from .replaying.record import Record
+
+
+class ShownItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One context item as delivered. `cut`: the model was given `head` first and `tail` last characters of `total`;
+    `full` is the whole output behind it (None where its bulk is not at hand; `missing` says so)."""
+
+    sequence_number: int
+    kind: str
+    delivered: Any
+    cut: Cut | None = None
+    full: Any = None
+    missing: str = ""
+
+
+class ShownCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call of the turn: its purpose, the items it was shown, and the hash of its context."""
+
+    sequence_number: int
+    purpose: str
+    context_hash: str
+    items: list[ShownItem]
+
+
+class TurnView(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, as it was. `budget` is left at its end, `authorizations` in their order."""
+
+    trajectory_id: str
+    turn: int
+    calls: list[ShownCall]
+    replies: list[Any]
+    authorizations: list[Any]
+    approvals: list[Any]
+    inputs: list[Any]
+    budget_left: dict[str, str]
+    budget_limits: dict[str, str]
+    vars: dict[str, Any]
+
+
+def turn_view(record: Record, turn: int) -> TurnView | None:
+    """Return one turn of a record, None if it was never reached. -1 is the prologue."""
+    held: dict[int, Event] = {}
+    built: list[int] = []
+    budget = BudgetFold(Budget())
+    variables: dict[str, Any] = {}
+    calls: list[ShownCall] = []
+    here: list[Event] = []
+    reached = False
+    for number, events in record.turns():
+        if number > turn:
+            break
+        reached = reached or number == turn
+        for event in events:
+            budget.apply(event)
+            if event.sequence_number in record.outline.left.given_up:
+                continue
+            body = event.body
+            if event.type in ("MessageAdded", "ModelReplied", "ToolResult", "ToolSettled", "Compacted"):
+                held[event.sequence_number] = event
+            elif event.type == "VarSet":
+                variables[body.name] = None if body.deleted else _plain(record, body.value)
+            elif isinstance(body, ContextBuilt):
+                built = [*(built[: body.keep] if body.base is not None else []), *(_number(ref) for ref in body.append)]
+                held = {ref: held[ref] for ref in (*built, *_since(held, built)) if ref in held}
+                if number == turn:
+                    items = [_item(record, held[ref]) for ref in built if ref in held]
+                    calls.append(
+                        ShownCall(sequence_number=event.sequence_number, purpose=body.purpose,
+                                  context_hash=body.context_hash, items=items)
+                    )  # fmt: skip
+            if number == turn:
+                here.append(event)
+    if not reached:
+        return None
+    frozen = budget.frozen()
+    return TurnView(
+        trajectory_id=record.trajectory_id, turn=turn, calls=calls, replies=_bodies(record, here, "ModelReplied"),
+        authorizations=_bodies(record, here, "Authorized"),
+        approvals=_bodies(record, here, "ApprovalRequested", "ApprovalResolved"),
+        inputs=_bodies(record, here, "InputRead"), budget_left=dict(frozen.left), budget_limits=dict(frozen.limits),
+        vars=variables,
+    )  # fmt: skip
+
+
+def text_of(view: TurnView, width: int = 0) -> str:
+    """Return the turn for people. `width`: cut each item's text to so many characters (0: whole)."""
+    lines = [f"{view.trajectory_id}, {'prologue' if view.turn < 0 else f'turn {view.turn}'}"]
+    for call in view.calls:
+        lines.append(f"context of model call #{call.sequence_number} ({call.purpose}), hash {call.context_hash[:12]}:")
+        for place, item in enumerate(call.items):
+            lines += _item_lines(place, item, width)
+    for body in view.authorizations:
+        left = f", left {body['budget_left']}" if body.get("budget_left") else ""
+        because = f": {body['reason']}" if body.get("reason") else ""
+        lines.append(
+            f"authorized #{body['#']} {body['action_id']} {body['tool']}: {body['decision']}{because}"
+            f" (policy {body.get('policy_version') or 'none'}{left})"
+        )
+    for body in view.approvals:
+        lines.append(f"approval #{body['#']} {body['action_id']}: {body.get('decision', 'asked')}")
+    for body in view.inputs:
+        lines.append(f"input #{body['#']} {body['kind']} {body.get('name', '')}: {_short(body.get('value'), 200)}")
+    if view.budget_limits:
+        lines.append(f"budget left: {', '.join(f'{unit} {amount}' for unit, amount in view.budget_left.items())}")
+    return "\n".join(lines)
+
+
+def _item_lines(place: int, item: ShownItem, width: int) -> list[str]:
+    lines = [f"  [{place}] #{item.sequence_number} {item.kind}", *_indented(_words(item.delivered), width)]
+    if item.cut is not None:
+        gone = item.cut.total - item.cut.head - item.cut.tail
+        lines.append(
+            f"      cut: characters {item.cut.head} to {item.cut.total - item.cut.tail} of {item.cut.total} "
+            f"({gone}) were not shown; the full output:"
+        )
+        if item.missing:
+            lines.append(f"      ({item.missing})")
+        else:
+            lines += _indented(_marked(_words(item.full), item.cut), width)
+    return lines
+
+
+def _marked(full: str, cut: Cut) -> str:
+    """The full output with the part that the model never saw between marks."""
+    end = cut.total - cut.tail
+    return f"{full[: cut.head]}⟦{full[cut.head : end]}⟧{full[end:]}"
+
+
+def _indented(text: str, width: int) -> list[str]:
+    text = text if not width or len(text) <= width else f"{text[:width]}…"
+    return [f"      {line}" for line in text.splitlines()]
+
+
+def _item(record: Record, event: Event) -> ShownItem:
+    body = event.body
+    cut, full, missing = None, None, ""
+    if isinstance(body, ToolResult | ToolSettled):
+        whole = msgspec.structs.replace(body, output=_plain(record, body.output))
+        delivered: Any = result_text(whole)
+        cut = getattr(body, "cut", None)
+        if cut is not None:
+            full, missing = _whole(record, body.full_output)
+    elif event.type == "ModelReplied":
+        delivered = _reply(record, body)
+    else:
+        delivered = _plain(record, body.wire if event.type == "MessageAdded" else body.summary or body.reply)
+    kind = {"MessageAdded": f"message {getattr(body, 'role', '')}", "ModelReplied": "reply", "Compacted": "summary"}
+    tool = f"result of {getattr(body, 'tool', '')} {getattr(body, 'action_id', '')}".replace("  ", " ")
+    return ShownItem(
+        sequence_number=event.sequence_number, kind=kind.get(event.type, tool), delivered=delivered, cut=cut, full=full,
+        missing=missing,
+    )  # fmt: skip
+
+
+def _reply(record: Record, body: Any) -> Any:
+    from .agent.context import wire_of_reply
+
+    try:
+        return wire_of_reply(body, lambda tree: _plain(record, tree))
+    except (LookupError, TypeError, ValueError, SchemaError):
+        return _plain(record, body.raw)
+
+
+def _whole(record: Record, tree: Any) -> tuple[Any, str]:
+    try:
+        return blobs.inline(tree, record.blob), ""
+    except Exception as error:  # noqa: BLE001 - what is missing is shown, not raised
+        return None, f"not at hand: {error}"
+
+
+def _plain(record: Record, tree: Any) -> Any:
+    found, missing = _whole(record, tree)
+    return found if not missing else tree
+
+
+def _words(value: Any) -> str:
+    """The text a person reads of an item: a message's content, a text itself, else JSON."""
+    if isinstance(value, dict) and isinstance(value.get("content"), str) and not value.get("tool_calls"):
+        return str(value["content"])
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _short(value: Any, width: int) -> str:
+    text = _words(value)
+    return text if len(text) <= width else f"{text[:width]}…"
+
+
+def _bodies(record: Record, events: list[Event], *types: str) -> list[Any]:
+    return [
+        {"#": event.sequence_number, **_plain(record, msgspec.to_builtins(event.body))}
+        for event in events
+        if event.type in types
+    ]
+
+
+def _since(held: dict[int, Event], built: list[int]) -> list[int]:
+    known = set(built)
+    newest = max(known, default=-1)
+    return [ref for ref in held if ref > newest and ref not in known]
+
+
+def _number(ref: Any) -> int:
+    return ref if isinstance(ref, int) else -1
