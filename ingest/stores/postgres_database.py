@@ -138,17 +138,23 @@ class Database:
         return connection
 
     def _install(self, connection: Connection) -> None:
-        if connection.execute(statement("installed")).fetchone() == (True,):
-            found = connection.execute(statement("version_read")).fetchone()
-            if found is not None:
-                if found[0] > VERSION:
-                    raise StoreRefused(f"{self.shown}: tables of version {found[0]}, this trajlake knows {VERSION}")
-                return
+        if self._is_installed(connection):
+            return
         with connection.transaction():
             connection.execute(statement("install_lock"))
+            if self._is_installed(connection):  # by whoever held the lock before us
+                return
             for name in OBJECTS:
                 connection.execute(ddl(name))
             connection.execute(statement("version_write"), {"version": VERSION})
+
+    def _is_installed(self, connection: Connection) -> bool:
+        if connection.execute(statement("installed")).fetchone() != (True,):
+            return False
+        found = connection.execute(statement("version_read")).fetchone()
+        if found is not None and found[0] > VERSION:
+            raise StoreRefused(f"{self.shown}: tables of version {found[0]}, this trajlake knows {VERSION}")
+        return found is not None
 
 
 _NEVER_BETTER: Final = (errors.UndefinedFile, errors.DiskFull)

@@ -35,6 +35,14 @@ class Workers:
         targets = [*(lambda n=n: self.lease(n) for n in range(3)), self.post, lambda: self.replicate(0)]
         self.threads = [threading.Thread(target=one) for one in targets]
 
+    def work_on(self, seed: int) -> None:
+        """Wait until each of them has had some answers since now."""
+        tokens, posted, frames = len(self.tokens), len(self.posted), self.acknowledged.get(0, 0)
+        ends = time.monotonic() + 60
+        while len(self.tokens) < tokens + 3 or len(self.posted) < posted + 3 or self.acknowledged.get(0, 0) <= frames:
+            assert time.monotonic() < ends, f"seed {seed}: somebody got no answer any more"
+            time.sleep(0.05)
+
     def lease(self, number: int) -> None:
         database = Database(self.url, patience_s=20)
         store, arbiter = PostgresLeaseStore(database), PostgresArbiter(database)
@@ -71,14 +79,14 @@ def fight(seed: int, kills: int) -> None:
         for thread in workers.threads:
             thread.start()
         for _ in range(kills):
-            time.sleep(0.3 + chance.random())
+            workers.work_on(seed)
+            time.sleep(chance.random())
             server.restart()
-        time.sleep(1.0)
+        workers.work_on(seed)
         workers.stop.set()
         for thread in workers.threads:
             thread.join()
         database = Database(server.url, patience_s=20)
-        assert len(workers.tokens) > 10, f"seed {seed}"
         assert len(workers.tokens) == len(set(workers.tokens)), f"seed {seed}: a token was given twice"
         record = PostgresLeaseStore(database).read("default", "t")
         assert record is not None
