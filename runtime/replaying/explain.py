@@ -20,7 +20,7 @@ from .report import Report
 if TYPE_CHECKING:
     from .serve import ReplaySession
 
-_CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?|\d\d:\d\d:\d\d|\b1[5-9]\d{8}(\d{3})?(\.\d+)?\b")
+_CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?|\d\d:\d\d:\d\d|\b1[5-9]\d{8}(\d{3})?(\.\d+)?\b")
 _ID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|\b[0-9a-f]{16,64}\b")
 _HEADS: Final = {
     "tools": "tool schema", "parameters": "parameters", "system": "system prompt", "template": "prompt template",
@@ -112,7 +112,7 @@ def report_of(s: ReplaySession, error: Diverged) -> Report:
 def component_of(operation: str) -> str:
     """Return the component that an operation's name stands for."""
     kind, _, rest = operation.partition(" ")
-    name = rest.partition(" #")[0]
+    name = rest.partition("#")[0].strip()
     if kind == "message":
         return "system prompt" if name == "system" else f"message: {name}"
     if kind in _INTENT:
