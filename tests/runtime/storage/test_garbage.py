@@ -17,6 +17,7 @@ from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.garbage import collect_garbage
 from trajlake.runtime.journal_errors import WriterLocked
 from trajlake.runtime.landed import open_landed
+from trajlake.runtime.lease import Claim
 from trajlake.runtime.root import Root
 
 OLD = 50_000 * b"x"
@@ -146,6 +147,19 @@ def test_a_writer_that_lives_or_that_an_open_trajectory_names_stays(story, tmp_p
     age(story.root, 2)
     assert collect_garbage(story.root, landed=landed).writers == []
     assert len(story.segments()) == 2
+
+
+def test_a_writer_that_the_tenure_of_an_unsent_trajectory_names_stays(story, tmp_path):
+    """Its log would count as incomplete without the folder, though no event of it is there."""
+    story.write("t0")
+    writer = story.writer.writer_id
+    claim = Claim(tenant="default", trajectory_id="unsent", worker="w", writer=writer, host="h")
+    story.leases.acquire(claim, 1, expected=None, duration_s=0.01)
+    story.close()
+    land(story.root, tmp_path / "landing")
+    age(story.root, 2)
+    landed = open_landed(str(tmp_path / "landing"), REAL_ENV)
+    assert collect_garbage(story.root, landed=landed).writers == []
 
 
 def test_who_waited_for_the_lock_of_a_writer_that_went_does_not_make_it_again(story, tmp_path):

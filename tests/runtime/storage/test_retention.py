@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.killing import dies_at
 from tests.support.roots import SMALL, Story, land, lsns
 from trajlake.runtime.env import REAL_ENV, Env
 from trajlake.runtime.landed import open_landed
+from trajlake.runtime.lease import Claim, Head
 from trajlake.runtime.reader import iter_events, list_segments
 from trajlake.runtime.retention import retain
 from trajlake.runtime.root import Root
@@ -102,6 +104,20 @@ def test_a_trajectory_whose_lease_was_never_released_counts_as_open(story, landi
     text = Path(story.root.trajectory_path(_key(other))).read_text().replace('"t1"', '"t0"')
     path.write_text(text.replace('"released_head":', '"was_head":'))
     assert run(story.root, landing, dry_run=True).segments == []
+
+
+def test_a_trajectory_taken_up_again_after_its_end_counts_as_open_until_it_is_released(story, landing):
+    story.write("t0")
+    story.write("t1")
+    land(story.root, landing)
+    record = story.leases.read("default", "t0")
+    claim = Claim(tenant="default", trajectory_id="t0", worker="other", writer="f" * 32, host="h")
+    lease = story.leases.acquire(claim, 2, expected=record.revision, duration_s=0.01)
+    time.sleep(0.02)  # its worker died: the lease ran out, the tenure has no end
+    assert run(story.root, landing).segments == []
+    taken = story.leases.acquire(claim, 3, expected=lease.revision)
+    story.leases.release(taken, Head(4, "00" * 32))
+    assert len(run(story.root, landing).segments) == 1
 
 
 def _key(record) -> bytes:
