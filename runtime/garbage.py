@@ -4,8 +4,9 @@ Names first, then what refers to them, then (under the exclusive lock `blobs/LOC
 or is refreshed meanwhile is never taken. A writer names a blob within 24 h of its put, so a blob whose mtime is 24 h
 before the look began, and that nothing named then, is never going to be named.
 
-A *name* is read generously: any 64 hex digits in a segment, checkpoint, import report, mail item, or in a blob that
-may itself be a list of blobs. Generous keeps garbage longer; strict would lose data.
+Events name blobs as `schemas.blobs` says; the `CheckpointSaved` of a checkpoint that is in use no more names nothing.
+All else is read generously: any 64 hex digits in a checkpoint file, import report, mail item, or in a blob that may
+itself be a list of blobs. Generous keeps garbage longer; strict would lose data.
 """
 
 from __future__ import annotations
@@ -17,19 +18,27 @@ from typing import Final
 
 import msgspec
 
+from trajlake.schemas.blobs import blob_hashes
+from trajlake.schemas.ids import trajectory_key
+
+from .checkpoint import CheckpointFiles, Record
 from .ended import Ended
 from .env import Env, read_file
-from .landed import LandedCheck, LandedFiles
-from .reader import list_segments, segment_numbers, trajectory_keys
+from .journal_errors import SegmentCorrupt
+from .landed import NAMES_A_BLOB, LandedCheck, LandedFiles
+from .reader import list_segments, read_segment, segment_numbers, trajectory_keys
 from .root import LOCK_FILE, Root
 from .segment import segment_path
 
 DAY_US: Final = 86_400_000_000
 CHECKPOINT_AGE_MIN_US: Final = 7 * DAY_US
-"""Checkpoints of a trajectory that ended stay this long, for whoever wants to branch from them."""
+"""Older checkpoints of a trajectory that ended stay this long, for whoever wants to branch from them."""
 GONE: Final = ".gone-"
 _SHA256: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_EVENT_NAMES_A_BLOB: Final = re.compile(b"|".join(map(re.escape, NAMES_A_BLOB)))
 _MAY_LIST_BLOBS: Final = (b"{", b"[")
+_LIST_PART_MAX: Final = 1 << 16
+"""Parts of longer lists are at most so large, and may begin with anything."""
 _AT_ONCE: Final = 256
 """Blobs unlinked under one hold of the lock: writers wait meanwhile."""
 
@@ -94,11 +103,24 @@ def _named_in_files(root: Root) -> Iterator[str]:
     for writer in root.writers():
         folder = root.writer_folder(writer)
         for number in segment_numbers(root.env, folder):
-            yield from _named_in(root.env, segment_path(folder, number))
+            yield from _named_by_events(root.env, segment_path(folder, number))
     for part in ("checkpoints", "imports", "mail"):
         for path in _walk(root.env, f"{root.path}/{part}"):
             yield from (found.decode() for found in _SHA256.findall(path.encode()))
             yield from _named_in(root.env, path)
+
+
+def _named_by_events(env: Env, path: str) -> set[str]:
+    """Raises `SegmentCorrupt` for damage, `UnknownVersion` for a newer event: then nothing may be called garbage."""
+    try:
+        scan = read_segment(env, path)
+    except FileNotFoundError:  # dropped by retention: the landing holds what it named
+        return set()
+    if scan.end == "corrupt":
+        raise SegmentCorrupt(scan.report, path=path, offset=scan.damaged_at, lsn=scan.last_lsn + 1)
+    if _EVENT_NAMES_A_BLOB.search(scan.data) is None:
+        return set()
+    return {sha256 for event in scan.events() for sha256 in blob_hashes(event.type, event.payload)}
 
 
 def _named_by_blobs(root: Root, live: set[tuple[str, str]], unnamed: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -114,9 +136,9 @@ def _named_by_blobs(root: Root, live: set[tuple[str, str]], unnamed: set[tuple[s
 def _named_in(env: Env, path: str, only_lists: bool = False) -> Iterable[str]:
     try:
         data = read_file(env, path)
-    except FileNotFoundError:  # a segment that retention dropped, mail that was read: what it named is in no root now
+    except FileNotFoundError:  # mail that was read: its event names it now
         return []
-    if only_lists and not data.startswith(_MAY_LIST_BLOBS):
+    if only_lists and len(data) > _LIST_PART_MAX and not data.startswith(_MAY_LIST_BLOBS):
         return []
     return {found.decode() for found in _SHA256.findall(data)}
 
@@ -185,17 +207,22 @@ def _remove_writer(root: Root, writer: str) -> None:
 
 
 def _checkpoints(root: Root, ended: Ended, began_us: int, report: GarbageReport) -> None:
-    for key in _names(root.env, f"{root.path}/checkpoints"):
-        folder = f"{root.path}/checkpoints/{key}"
-        paths = list(_walk(root.env, folder))
-        with contextlib.suppress(ValueError, FileNotFoundError):
-            if bytes.fromhex(key) not in ended.keys:
+    """Of a trajectory that ended a week ago, all but the newest checkpoint and the pinned ones."""
+    files = CheckpointFiles(root.env, root.path)
+    by_trajectory: dict[tuple[str, str], list[Record]] = {}
+    for record in files.all():
+        by_trajectory.setdefault((record.tenant, record.trajectory_id), []).append(record)
+    for (tenant, trajectory_id), records in sorted(by_trajectory.items()):
+        key = trajectory_key(tenant, trajectory_id)
+        if key not in ended.keys or len(records) < 2:
+            continue
+        folder = root.checkpoint_folder(key)
+        with contextlib.suppress(FileNotFoundError):
+            young_us = max(root.env.stat(f"{folder}/{name}").modified_at_us for name in _names(root.env, folder))
+            if young_us > began_us - CHECKPOINT_AGE_MIN_US:
                 continue
-            if any(root.env.stat(path).modified_at_us > began_us - CHECKPOINT_AGE_MIN_US for path in paths):
-                continue
-            report.checkpoints.append(key)
-            if not report.dry_run:
-                _empty(root.env, folder)
+            if report.dry_run or files.remove_old(tenant, trajectory_id, records[-1].covers, keep=1):
+                report.checkpoints.append(key.hex())
 
 
 def _leftovers(root: Root, began_us: int, report: GarbageReport) -> None:

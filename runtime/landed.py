@@ -19,7 +19,7 @@ from .root import Root
 from .stores import STORES_GROUP, local_folder
 
 LANDING_FILES: Final = "landing_files"
-_NAMES_A_BLOB: Final = (b'"$blob"', b'"changes"')
+NAMES_A_BLOB: Final = (b'"$blob"', b'"changes"')
 
 
 class LandedFiles(Protocol):
@@ -88,7 +88,7 @@ class LandedCheck:
 
 def segment_blobs(env: Env, segment: SegmentFile, data: bytes) -> set[tuple[str, str]]:
     """Return (tenant, sha256) of every blob that the events of a segment name. `data`: its bytes."""
-    if not any(mark in data for mark in _NAMES_A_BLOB):
+    if not any(mark in data for mark in NAMES_A_BLOB):
         return set()
     found: set[tuple[str, str]] = set()
     for event in read_segment(env, segment.path).events():

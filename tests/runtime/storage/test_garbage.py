@@ -13,9 +13,10 @@ import pytest
 
 from tests.support.killing import dies_at
 from tests.support.roots import DAY_S, SMALL, Story, age, land, lsns, tree
+from trajlake.runtime.checkpoint import CheckpointFiles, Record
 from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.garbage import collect_garbage
-from trajlake.runtime.journal_errors import WriterLocked
+from trajlake.runtime.journal_errors import SegmentCorrupt, WriterLocked
 from trajlake.runtime.landed import open_landed
 from trajlake.runtime.lease import Claim
 from trajlake.runtime.root import Root
@@ -202,23 +203,50 @@ def test_a_kill_at_any_call_leaves_nothing_that_is_taken_for_a_new_writer(tmp_pa
     assert at > 8
 
 
-def test_old_checkpoints_of_ended_trajectories_and_files_of_killed_processes_go(story):
-    story.write("t0")
-    story.write("open", ended=False)
-    for trajectory_id in ("t0", "open"):
-        folder = Path(story.root.checkpoint_folder(_key(trajectory_id)))
-        folder.mkdir(parents=True)
-        (folder / "3.json").write_text("{}")
-    leftover = Path(story.root.path) / "mail" / "ab" / ".x.json.0011.tmp"
-    leftover.parent.mkdir(parents=True)
-    leftover.write_text("half")
+def test_of_an_ended_trajectory_only_the_newest_checkpoint_and_pinned_ones_stay_and_their_objects_with_them(story):
+    files = CheckpointFiles(REAL_ENV, story.root.path)
+    roots: dict[str, list[str]] = {"t0": [], "open": []}
+    for trajectory_id, names in roots.items():
+        story.write(trajectory_id, ended=trajectory_id == "t0")
+        for covers in range(4):
+            part = story.root.blobs.put("default", f"part {trajectory_id} {covers}".encode())
+            names.append(story.root.blobs.put("default", f'{{"parts":["{part}"]}}'.encode()))
+            record = Record(tenant="default", trajectory_id=trajectory_id, covers=covers, root=names[-1], cause="end")
+            files.note(record)
+            if covers == 1:
+                files.pin(record)
     assert collect_garbage(story.root).checkpoints == []
     age(story.root, 8)
     report = collect_garbage(story.root)
     assert report.checkpoints == [_key("t0").hex()]
-    assert report.leftovers == ["mail/ab/.x.json.0011.tmp"]
-    assert [path.name for path in (Path(story.root.path) / "checkpoints").iterdir()] == [_key("open").hex()]
+    assert [record.covers for record in files.of("default", "t0")] == [1, 3]
+    assert [record.covers for record in files.of("default", "open")] == [0, 1, 2, 3]
+    assert set(roots["open"]) | {roots["t0"][1], roots["t0"][3]} <= blobs(story.root)
+    assert len(blobs(story.root)) == 12
+
+
+def test_files_of_processes_that_were_killed_go_after_a_day(story):
+    story.write("t0")
+    leftover = Path(story.root.path) / "mail" / "ab" / ".x.json.0011.tmp"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_text("half")
+    assert collect_garbage(story.root).leftovers == []
+    age(story.root, 2)
+    assert collect_garbage(story.root).leftovers == ["mail/ab/.x.json.0011.tmp"]
     assert not leftover.exists()
+
+
+def test_damage_in_a_segment_stops_it_before_anything_is_called_garbage(story):
+    story.write("t0")
+    story.close()
+    put_old(story.root, b"unnamed")
+    path = Path(story.segments()[0].path)
+    data = bytearray(path.read_bytes())
+    data[4300] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SegmentCorrupt):
+        collect_garbage(story.root)
+    assert len(blobs(story.root)) == 1
 
 
 def _key(trajectory_id: str) -> bytes:
