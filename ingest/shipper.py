@@ -1,4 +1,4 @@
-"""Ships a root to a landing: blobs before the segment that names them, sealed segments, then import reports.
+"""Ships a root to a landing: checkpoints, blobs before the segment that names them, sealed segments, import reports.
 
 Every step may be repeated: what stands there already is passed over, so a killed run goes on where it was and a
 second run puts nothing. Segments carry their own checksums and blobs their hash; a put is whole or not there.
@@ -15,11 +15,14 @@ from typing import Final
 
 import msgspec
 
+from trajlake.runtime.checkpoint import CheckpointFiles, Record, objects_of_record
 from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import read_file
+from trajlake.runtime.journal_errors import JournalError
 from trajlake.runtime.reader import SegmentFile, list_segments, read_segment
 from trajlake.runtime.root import Root
 from trajlake.schemas.blobs import blob_hashes
+from trajlake.schemas.ids import trajectory_key
 
 from .landing_store import DAY_S, LandingStore
 from .loss_report import LossReport, all_report_files
@@ -57,6 +60,8 @@ class Shipper:
     def run(self) -> ShipReport:
         """Ship all that is sealed and not there yet. Raises OSError where the landing does not take it."""
         report = ShipReport(landing=self.landing.url)
+        for record in CheckpointFiles(self.root.env, self.root.path).all():
+            self._checkpoint(record, report)
         for writer in self.root.writers():
             for segment in list_segments(self.root.env, self.root.writer_folder(writer)):
                 if segment.is_sealed:
@@ -65,6 +70,25 @@ class Shipper:
                     report.waiting += 1
         self._imports(report)
         return report
+
+    def _checkpoint(self, record: Record, report: ShipReport) -> None:
+        """Put what a checkpoint needs, then the file that says that it is in use."""
+        key = trajectory_key(record.tenant, record.trajectory_id).hex()
+        name, data = f"checkpoints/{key}/{record.covers:020d}-{record.root}.json", msgspec.json.encode(record)
+        if name in self._shipped or self.landing.size_and_age_s(name) is not None:
+            self._shipped.add(name)
+            return
+        try:
+            needed = sorted(objects_of_record(self.root.blobs, record))
+        except JournalError as error:
+            report.missing.append(f"{name}: {error}")
+            return
+        if not all(self._put_blobs([(record.tenant, sha256) for sha256 in needed], report)):
+            report.missing.append(f"{name}: needs objects that neither root nor landing holds")
+            return
+        self.landing.put(name, data)
+        self._shipped.add(name)
+        report.bytes_put += len(data)
 
     def _segment(self, writer: str, segment: SegmentFile, report: ShipReport) -> None:
         name = f"writers/{writer}/{segment.first_lsn:020d}-{segment.last_lsn:020d}.seg"

@@ -285,8 +285,16 @@ def live_objects(files: CheckpointFiles, objects: Objects) -> Mapping[str, set[s
     found: dict[str, set[str]] = {}
     for record in files.all():
         needed = found.setdefault(record.tenant, set())
-        if record.cause != START and record.root not in needed:
-            needed |= objects_in(objects, record.tenant, record.root)
-        if record.workspace is not None and record.workspace not in needed:
-            needed |= objects_of(record.workspace, partial(objects.get, record.tenant))
+        if record.root not in needed:
+            needed |= objects_of_record(objects, record)
     return found
+
+
+def objects_of_record(objects: Objects, record: Record) -> set[str]:
+    """Return the sha256 of everything that a checkpoint in use needs. Raises `CheckpointError`, `WorkspaceError`."""
+    try:
+        if record.cause == START:
+            return objects_of(record.root, partial(objects.get, record.tenant))
+        return objects_in(objects, record.tenant, record.root)
+    except BlobMissing as error:
+        raise CheckpointError(f"checkpoint {record.root[:12]}: {error}") from None

@@ -23,6 +23,7 @@ from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_js
 if TYPE_CHECKING:
     from trajlake.runtime.agent.outcome import Outcome
     from trajlake.runtime.journal import Journal
+    from trajlake.runtime.settings import Settings
 
 AGENT = Annotated[str | None, typer.Argument(metavar="[AGENT]", help="module:function; default: the recorded one.")]
 OBJECT = Annotated[str | None, typer.Option("--journal-object", metavar="NAME", help="Which Journal of the module.")]
@@ -82,6 +83,12 @@ def recover(
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking.")] = False,
     every_s: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often --watch looks.")] = 5.0,
     grace_s: GRACE = GRACE_S,
+    source_url: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="First bring them back from a landing or replica.")
+    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this one; may repeat.")] = None,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Go on though events are missing.")] = False,
+    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="Why; it is recorded.")] = "",
     journal: JOURNAL = None,
     tenant: TENANT = None,
     journal_object: OBJECT = None,
@@ -92,8 +99,15 @@ def recover(
 
     SIGTERM ends it where the turn in hand ends: checkpointed, its lease released.
     """
+    if accept_loss and not because.strip():
+        raise UserError("--accept-loss is recorded with a reason: give --because TEXT")
     root_path = settings_of(journal, tenant).journal
     state = Sweep(agent, journal, journal_object, model_object, as_json, workspace)
+    if source_url is not None:
+        if agent is not None:
+            state.runner(agent)  # its module opens the journal, and so names the root's stores
+        state.back = bring_back(source_url, settings_of(journal, tenant), ids)
+    state.only, state.options = ids, {"accept_loss": accept_loss, "because": because}
     drain_on_sigterm(state.drain, grace_s)
     while True:
         state.sweep(root_path, tenant)
@@ -116,6 +130,9 @@ class Sweep:
     stuck: dict[str, str] = field(default_factory=dict)
     runners: dict[str, Runner] = field(default_factory=dict)
     drained: threading.Event = field(default_factory=threading.Event)
+    back: Lost | None = None
+    only: list[str] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def drain(self) -> None:
         """The process is to end: nothing more is resumed, and what runs is let go of where its turn ends."""
@@ -134,14 +151,22 @@ class Sweep:
         from trajlake.runtime.stores import mail_store
 
         mail = mail_store(open_root(root_path))
-        for wanted_tenant, trajectory_id in open_trajectories(self.journal, tenant):
+        wanted = list(open_trajectories(self.journal, tenant))
+        if self.back is not None:
+            wanted = sorted({*wanted, *self.back.trajectories})
+        for wanted_tenant, trajectory_id in wanted:
+            if self.only is not None and trajectory_id not in self.only:
+                continue
             if self.drained.is_set():
                 return
             if trajectory_id in self.stuck and not mail.waiting(wanted_tenant, trajectory_id):
                 continue
             try:
-                name = self.agent or recorded_agent(self.journal, tenant, trajectory_id)
-                outcome = self._runner(name).run(trajectory_id, workspace=self.workspace)
+                source = self.back.source if self.back is not None else None
+                name = self.agent or recorded_agent(self.journal, tenant, trajectory_id, source)
+                outcome = self.runner(name).run(
+                    trajectory_id, workspace=self.workspace, recover_from=source, **self.options
+                )
             except (AgentError, UserError) as error:
                 self.stuck[trajectory_id] = str(error)
                 print(f"trajlake: {trajectory_id}: {error}", file=sys.stderr)
@@ -151,7 +176,8 @@ class Sweep:
                 self.stuck[trajectory_id] = "parked"
             show(trajectory_id, outcome, self.as_json)
 
-    def _runner(self, name: str) -> Runner:
+    def runner(self, name: str) -> Runner:
+        """The agent of that name, imported once."""
         if name not in self.runners:
             self.runners[name] = runner_of(name, self.journal, self.journal_object, self.model_object)
         return self.runners[name]
@@ -173,7 +199,39 @@ def open_trajectories(journal: str | None, tenant: str | None) -> Iterator[tuple
             yield record.tenant, record.trajectory_id
 
 
-def recorded_agent(journal: str | None, tenant: str | None, trajectory_id: str) -> str:
+@dataclass(frozen=True)
+class Lost:
+    """Where lost trajectories are brought back from, and which of them."""
+
+    source: Any
+    trajectories: frozenset[tuple[str, str]]
+
+
+def bring_back(url: str, settings: Settings, ids: list[str] | None) -> Lost:
+    """Open `--from`, and make sure that this root has an arbiter in common with the one that was lost."""
+    from trajlake.runtime.env import REAL_ENV
+    from trajlake.runtime.recover_from import LandingFolder, ReplicaSource
+    from trajlake.runtime.root import Root
+    from trajlake.runtime.stores import local_folder, replica_at
+
+    named = settings.origins["landing"] != "default"
+    root = Root.open(settings.journal, stores={"landing": settings.landing} if named else None)
+    if not {"landing", "replica"} & set(root.facts.stores):
+        raise UserError(
+            f"{root.path}: names neither landing nor replica, so it has no arbiter in common with the root that was "
+            "lost: set landing (trajlake.toml, TRAJLAKE_LANDING), or open it with Journal.open(replica=URL)"
+        )
+    folder = local_folder(url)
+    if folder is not None:
+        landing = LandingFolder(REAL_ENV, folder)
+        names = ids if ids is not None else landing.open_trajectories(settings.tenant)
+        return Lost(landing, frozenset((settings.tenant, name) for name in names))
+    if ids is None:
+        raise UserError(f"--from {url}: a replica has no list of trajectories: name them with --id ID")
+    return Lost(ReplicaSource(replica_at(url)), frozenset((settings.tenant, name) for name in ids))
+
+
+def recorded_agent(journal: str | None, tenant: str | None, trajectory_id: str, source: Any = None) -> str:
     """Return the `module:function` that `TaskStarted` recorded."""
     from trajlake.runtime.root_log import RootLog
     from trajlake.runtime.stores import lease_store
@@ -181,7 +239,9 @@ def recorded_agent(journal: str | None, tenant: str | None, trajectory_id: str) 
     root = open_root(settings_of(journal, tenant).journal)
     wanted = settings_of(journal, tenant).tenant
     record = lease_store(root).read(wanted, trajectory_id)
-    events = RootLog(root).read(wanted, trajectory_id, record).events
+    events = list(RootLog(root).read(wanted, trajectory_id, record).events)
+    if source is not None:
+        events += source.events(wanted, trajectory_id)
     first = next((event for event in events if event.type == "TaskStarted"), None)
     if first is None:
         raise UserError(f"trajectory {trajectory_id!r}: nothing is recorded in {root.path}; check id and --journal")

@@ -11,6 +11,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
@@ -155,7 +156,7 @@ class Journal:
             raise Busy(f"trajectory {trajectory_id!r}: this process is to end and starts nothing new; run it elsewhere")
         known = {
             "model", "sampling", "prompt_version", "budget", "subjects", "principal", "workspace", "parent",
-            "accept_loss", "close_turn", "roll_back", "because",
+            "accept_loss", "close_turn", "roll_back", "because", "recover_from",
         }  # fmt: skip
         unknown = set(options) - known
         if unknown:
@@ -183,16 +184,27 @@ class Journal:
             accept_loss=bool(options.get("accept_loss")),
             close_turn=bool(options.get("close_turn")),
             roll_back=bool(options.get("roll_back")),
+            recovering=options.get("recover_from") is not None,
             because=options.get("because") or "",
             started=self._declared,
         )
         session = Session(
-            self.ports,
+            self._ports_with(options.get("recover_from")),
             Setup(tools=self.tools, policy=self.policy, resolvers=self.resolvers),
             self.tenant,
             trajectory_id,
         )
         return session, order, {"model": model, "parameters": options.get("sampling")}
+
+    def _ports_with(self, source: Any) -> Ports:
+        """The parts, and behind them the place that a lost root is brought back from."""
+        if source is None:
+            return self.ports
+        from .recover_from import RecoveredBlobs, RecoveredLog
+
+        ports = self.ports
+        blobs = RecoveredBlobs(ports.blobs, source)
+        return replace(ports, log=RecoveredLog(ports.log, source, blobs), blobs=blobs)
 
     def _declared(self) -> dict[str, Any]:
         tools = {

@@ -99,6 +99,12 @@ class ReplicatedBlobs:
     def put(self, tenant: str, data: bytes) -> str:
         return self._blobs.put(tenant, data)
 
+    def put_everywhere(self, tenant: str, data: bytes) -> str:
+        """Put it here and in the replica: what checkpoints are made of, which no frame names. Raises ReplicaError."""
+        sha256 = self._blobs.put(tenant, data)
+        self._replica.put(tenant, sha256, data)
+        return sha256
+
     def get(self, tenant: str, sha256: str) -> bytes:
         try:
             return self._blobs.get(tenant, sha256)

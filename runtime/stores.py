@@ -74,6 +74,12 @@ def replica(root: Root) -> Replica | None:
     return found
 
 
+def replica_at(url: str) -> Replica:
+    """Return the replica at a URL. Raises `RootError` if nobody here opens it."""
+    found: Replica = _open("replica", url)
+    return found
+
+
 def fleet(url: str) -> Fleet:
     """Return the warm tier at `url` as something to ask for status. Raises `RootError` if nobody here opens it."""
     found: Fleet = _open("fleet", url)

@@ -49,6 +49,7 @@ class Order:
     bearer: Any = None
     workspace: str | None = None
     roll_back: bool = False
+    recovering: bool = False
     parent: Any = None
     accept_loss: bool = False
     close_turn: bool = False
@@ -100,8 +101,11 @@ def check_order(s: Session, known: Known, order: Order) -> None:
         raise Conflict(f"trajectory {s.trajectory_id!r} was started with another task; use another id")
 
 
-def take(s: Session, before: Known) -> Steps:
-    """Take the lease, then read the log (again). Returns `Known`; raises `Busy`, `ResumeRefused`."""
+def take(s: Session, before: Known, *, recovering: bool = False) -> Steps:
+    """Take the lease, then read the log (again). Returns `Known`; raises `Busy`, `ResumeRefused`.
+
+    `recovering`: a person brought the trajectory back from elsewhere; without a record a new generation is taken.
+    """
     claim = Claim(
         tenant=s.tenant, trajectory_id=s.trajectory_id, worker=s.ports.worker, writer=s.ports.log.writer_id,
         host=s.ports.host, first_lsn=s.ports.log.next_lsn,
@@ -114,7 +118,10 @@ def take(s: Session, before: Known) -> Steps:
 
     while True:
         try:
-            lease, _ = yield Block(lambda: take_lease(s.ports.leases, s.ports.arbiter, claim, s.key, seen=tokens))
+            lost = recovering and before.record is None
+            lease, _ = yield Block(
+                partial(take_lease, s.ports.leases, s.ports.arbiter, claim, s.key, seen=tokens, recovering=lost)
+            )
         except LeaseBusy as error:
             raise Busy(str(error)) from error
         except RecordMissing as error:

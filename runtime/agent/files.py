@@ -34,6 +34,19 @@ class Recorded:
 UNTRACKED = Recorded(opaque=True)
 
 
+class Everywhere:
+    """Blobs that are put in the replica too, as a checkpoint's must be before it is named."""
+
+    def __init__(self, blobs: Any) -> None:
+        self.put = blobs.put_everywhere
+        self.get = blobs.get
+
+
+def kept_everywhere(blobs: Blobs) -> Blobs:
+    """Return where the objects of checkpoints and workspaces go."""
+    return Everywhere(blobs) if hasattr(blobs, "put_everywhere") else blobs
+
+
 class Files:
     """The tracked folder of one session. `tree` is what the record says the folder holds."""
 
@@ -42,7 +55,7 @@ class Files:
         self.workspace = Workspace(env, path, ignore=rules.ignore, outside=ports.own_paths)
         self.tenant = tenant
         self.tree: Folder | None = None
-        self._blobs: Blobs = ports.blobs
+        self._blobs: Blobs = kept_everywhere(ports.blobs)
 
     def snapshot(self) -> str:
         """Save the whole folder as it is now; return its hash once every object is durable. Blocks."""

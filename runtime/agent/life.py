@@ -34,7 +34,7 @@ def prepare(s: Session, order: Order) -> Steps:
         early = yield from _without_lease(s, known)
         if early is not None:
             return early
-    known = yield from take(s, known)
+    known = yield from take(s, known, recovering=order.recovering)
     try:
         check_order(s, known, order)
     except BaseException:

@@ -49,7 +49,7 @@ def resume(s: Session, known: Known, order: Order) -> Steps:
     except ResumeRefused as refused:
         yield from refuse(s, refused)
     yield from check_intents(s)
-    settled, questions = yield from settle_all(s, complete=s.loss_seq < 0)
+    settled, questions = yield from settle_all(s, complete=s.loss_seq < 0 and not order.recovering)
     if questions:
         if s.loss_seq >= 0 or restored.workspace.startswith("r"):
             yield from s.record(_seam(s, known, order, restored, settled, (), reapproved))

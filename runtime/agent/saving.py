@@ -18,6 +18,7 @@ from trajlake.schemas.events import CheckpointSaved
 from ..checkpoint import Cause, Manifest, Record, Written, save
 from ..interval import turns_between
 from ..workspace_tree import WorkspaceError
+from .files import kept_everywhere
 from .requests import Block, Steps
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def checkpoint(s: Session, cause: Cause) -> Steps:
         except WorkspaceError as error:
             _logger.warning("trajectory %s: no checkpoint (%s): %s", s.trajectory_id, cause, error)
             return
-    before = s.saving.manifest
-    written: Written = yield Block(partial(save, s.ports.blobs, state, s.saving.turn_state, workspace, before))
+    objects, saving = kept_everywhere(s.ports.blobs), s.saving
+    written: Written = yield Block(partial(save, objects, state, saving.turn_state, workspace, saving.manifest))
     record = Record(
         tenant=s.tenant, trajectory_id=s.trajectory_id, covers=state.sequence_number, root=written.root, cause=cause,
         saved_at=s.ports.env.now_us(), workspace=workspace,
@@ -93,7 +94,6 @@ def checkpoint(s: Session, cause: Cause) -> Steps:
             bytes_written=written.bytes_written + (tracked.bytes_written if tracked is not None else 0),
         )
     )  # fmt: skip
-    saving = s.saving
     saving.seq, saving.manifest, saving.turns = event.sequence_number, written.manifest, 0
     saving.pause_s = pause_s if saving.pause_s == FIRST_PAUSE_S else 0.5 * (saving.pause_s + pause_s)
 
