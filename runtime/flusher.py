@@ -6,16 +6,21 @@ wrote for others could be stopped with their events half-way.
 
 from __future__ import annotations
 
+import logging
 import threading
 from _thread import allocate_lock
-from typing import Any
+from typing import Any, Final
 
+from .barrier_check import speed_warnings
 from .env import Env
 from .group_commit import FAILED, WAITING, Append, GroupCommit
 from .journal_errors import JournalClosed, JournalError, JournalFailed, again
 from .segment_chain import SegmentChain
 from .stats import Stats
 from .ticket import wake
+
+FIRST_BARRIERS: Final = 50
+_LOG: Final = logging.getLogger("trajlake")
 
 
 class Flusher:
@@ -35,6 +40,7 @@ class Flusher:
         self._seal_asked = False
         self._thread: threading.Thread | None = None
         self._closed: JournalClosed | None = None
+        self._first_barriers_us: list[float] | None = []
 
     def start(self, name: str) -> None:
         """Start the thread. It is a daemon so that `close` at exit (atexit) runs before it is stopped."""
@@ -175,6 +181,17 @@ class Flusher:
             barrier_s=durable_at - chain.barrier_begun_at,
             wake_s=self._monotonic() - durable_at,
         )
+        if self._first_barriers_us is not None:
+            self._judge_barriers((durable_at - chain.barrier_begun_at) * 1e6)
+
+    def _judge_barriers(self, taken_us: float) -> None:
+        """The self-test at open, at no cost: the first barriers of a writer tell what the disk is."""
+        assert self._first_barriers_us is not None
+        self._first_barriers_us.append(taken_us)
+        if len(self._first_barriers_us) == FIRST_BARRIERS:
+            for warning in speed_warnings(sorted(self._first_barriers_us)[FIRST_BARRIERS // 2]):
+                _LOG.warning("%s: %s; see 'trajlake doctor'", self._chain.folder, warning)
+            self._first_barriers_us = None
 
     def _end(self, error: JournalError) -> None:
         with self._lock:

@@ -45,6 +45,11 @@ class SegmentChain:
         self._spares.want(self._size)
 
     @property
+    def folder(self) -> str:
+        """The writer's folder."""
+        return self._folder
+
+    @property
     def active_path(self) -> str | None:
         """Path of the segment that takes frames, if one is open."""
         return self._active.path if self._active else None
