@@ -22,6 +22,7 @@ def at_once(s: Session, kind: str, name: str, make: Callable[[], Payload], *, co
     """Serve one recorded event, or record one. `compare`: what the code gives now must be what it gave."""
     operation = f"{kind} {name}".strip()
     s.check_usable(operation)
+    s.asked = make if compare else None
     nth, event = s.table.take(kind, name)
     if event is None:
         if s.turn < 0 <= s.open_turn:
@@ -41,6 +42,7 @@ def message(s: Session, role: str, wire: dict[str, Any]) -> None:
     tree = values.to_tree(wire)
     payload = MessageAdded(role=role, wire=tree, item_hash=item_hash(tree))
     s.check_usable(f"message {role}")
+    s.asked = lambda: payload
     nth, event = s.table.take("message", role)
     if event is None:
         if s.turn < 0 <= s.open_turn:

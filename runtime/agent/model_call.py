@@ -76,6 +76,7 @@ def run_model(s: Session, ask: Ask) -> Steps:
     """
     operation = f"model {ask.purpose}"
     s.check_usable(operation)
+    s.asked = None
     items = s.view.context.items if ask.messages is None else _bring_messages(s, ask.messages)
     nth, built = s.table.take("model", ask.purpose)
     operation = f"{operation} #{nth}"

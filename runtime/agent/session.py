@@ -92,6 +92,7 @@ class Session:
         self.owner: Any = None
         self.owner_now: Callable[[], Any] = lambda: None
         self.wanted: Any = None
+        self.asked: Callable[[], Any] | None = None
         self.tags = 0
         self.sends: dict[str, float] = {}
         self._runtime: list[Event] = []

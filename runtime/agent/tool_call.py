@@ -63,6 +63,7 @@ def run_call(s: Session, name: str, arguments: Mapping[str, Any], step: str) -> 
     operation = f"call {name}"
     s.check_usable(operation)
     wanted = want(tool, tool.bind(arguments), step="" if step == name else step)
+    s.asked = lambda: wanted.tree
     nth, begun = s.table.take("call", name)
     entry = Entry("", wanted=wanted)
     if begun is not None:

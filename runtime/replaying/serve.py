@@ -20,7 +20,7 @@ from ..agent.requests import Steps
 from ..agent.session import Session, Setup, serves
 from ..agent.table import Table, operation_of
 from ..agent.view import View
-from .explain import Difference, context_difference
+from .explain import Difference, context_difference, telling
 from .judge import Judge
 from .record import Record
 
@@ -214,7 +214,9 @@ class ReplaySession(Session):
         if self.turn < self.last_turn or (self.end is not None and self.end.body.status in ("completed", "failed")):
             if self.skipped is not None:
                 raise Difference(self, self.skipped, "not asked for", "missing")
-            raise Difference(self, self._begins[0] if self._begins else None, operation, "extra", operation=operation)
+            unsaid = self.asked is None or operation.partition(" ")[0] in ("turn", "end", "read", "spawn", "tools")
+            got = operation if unsaid or self.asked is None else telling(self, self.asked())
+            raise Difference(self, self._begins[0] if self._begins else None, got, "extra", operation=operation)
         self.check_served()
         raise self.unwind(EndOfRecord())
 
