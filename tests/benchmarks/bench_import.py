@@ -1,0 +1,107 @@
+"""Group `import`: foreign sessions to queryable tables, against the readers people use, on copies of real files.
+
+Needs `../shared/data`. The peers want a Python of their own (3.13 or newer for atif-sql): name one that has
+agent-trajectory 0.4.3, atif-sql 0.4.0 and duckdb as TRAJLAKE_IMPORT_PEERS; without it their rows are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from tests.benchmarks.import_corpus import write_corpus
+from tests.benchmarks.measure import Row, interleaved, median_ratio
+
+CORPUS_BYTES = int(os.environ.get("TRAJLAKE_IMPORT_BYTES", "140000000"))
+ROUNDS = int(os.environ.get("TRAJLAKE_IMPORT_ROUNDS", "3"))
+PROJECT = Path(__file__).resolve().parents[2]
+SHARED = PROJECT.parent / "shared" / "data" / "claude-code"
+PEERS = {"agent-trajectory": 1.3, "atif-sql": 1.6}
+
+
+def rows() -> Iterator[Row]:
+    if not SHARED.is_dir():
+        sys.stdout.write("import: skipped, no ../shared/data beside the project\n")
+        return
+    with tempfile.TemporaryDirectory(prefix="trajlake-bench-") as folder:
+        yield from _rows(Path(folder))
+
+
+def _rows(work: Path) -> Iterator[Row]:
+    size = write_corpus(SHARED, work / "corpus", CORPUS_BYTES)
+    peak: list[int] = []
+
+    def ours() -> float:
+        shutil.rmtree(work / "lake", ignore_errors=True)
+        return _import(work / "corpus", work / "lake", peak)
+
+    sides = {"ours": ours}
+    python = os.environ.get("TRAJLAKE_IMPORT_PEERS")
+    for peer in PEERS if python else ():
+        sides[peer] = lambda peer=peer: _peer(str(python), peer, work)  # type: ignore[misc]
+    seconds = interleaved(sides, ROUNDS)
+    spread = "-".join(f"{value:.1f}" for value in (min(seconds["ours"]), max(seconds["ours"])))
+    for peer, bar in PEERS.items():
+        if peer in seconds:
+            ratio = median_ratio(seconds[peer], seconds["ours"])
+            yield Row(f"import --lake, {size / 1e6:.0f} MB, against {peer}", ratio, bar, "at least", note=f"{spread} s")
+    yield Row("import --lake, seconds", sorted(seconds["ours"])[ROUNDS // 2], unit="s")
+    yield Row("import --lake, PSS of the tree", max(peak) / 1e6, 250, "at most", unit="MB")
+    yield Row("unchanged folder imported again", _import(work / "corpus", work / "lake", []), unit="s")
+    stored = sum(path.stat().st_size for path in (work / "lake").rglob("*") if path.is_file() and not _is_inbox(path))
+    yield Row("lake bytes per source byte, before maintain", stored / size)
+
+
+def _is_inbox(path: Path) -> bool:
+    return "inbox" in path.parts
+
+
+def _import(corpus: Path, lake: Path, peak: list[int]) -> float:
+    command = [sys.executable, "-m", "trajlake.runtime", "import", "claude-code", str(corpus), "--lake", str(lake)]
+    begun = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        watcher = threading.Thread(target=_watch, args=(process.pid, peak))
+        watcher.start()
+        process.wait()
+        took = time.perf_counter() - begun
+        watcher.join()
+    assert process.returncode == 0, process.returncode
+    return took
+
+
+def _watch(pid: int, peak: list[int]) -> None:
+    """Note the summed PSS of a process tree until it ends."""
+    try:
+        top = psutil.Process(pid)
+        while top.is_running() and top.status() != psutil.STATUS_ZOMBIE:
+            tree = [top, *top.children(recursive=True)]
+            peak.append(sum(_pss(one) for one in tree))
+            time.sleep(0.2)
+    except psutil.Error:
+        return
+
+
+def _pss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
+
+
+def _peer(python: str, peer: str, work: Path) -> float:
+    with tempfile.TemporaryDirectory(dir=work) as own:
+        script = Path(__file__).with_name("import_peers.py")
+        done = subprocess.run(
+            [python, str(script), peer, str(work / "corpus"), own], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{peer}: {done.stderr[-500:]}"
+        return float(done.stdout)
