@@ -1,7 +1,7 @@
 """The other side of the import bars: `PYTHON import_peers.py PEER CORPUS WORK`, run by a Python that has the peer.
 
 agent-trajectory: `trajectory.normalize_many` over every session, records to JSON lines, DuckDB makes a table of them.
-atif-sql: `atif-sql materialize --no-lake`, then `atif-sql lake rebuild`: the lake's tables hold every session.
+atif-sql: `atif-sql materialize --no-lake`: its artefacts alone, since the load into its lake downloads an extension.
 Prints the seconds from files to queryable tables.
 """
 
@@ -42,8 +42,6 @@ def atif_sql(corpus: Path, work: Path) -> float:
     read = [command, "materialize", "--source-root", str(corpus / "projects"), "--corpus-root", copies]
     begun = time.perf_counter()
     subprocess.run([*read, "--quiesce-seconds", "0", "--no-lake"], env=environment, check=True, capture_output=True)
-    load = [command, "lake", "rebuild", "--corpus-root", copies]
-    subprocess.run(load, env=environment, check=True, capture_output=True)
     return time.perf_counter() - begun
 
 
