@@ -8,6 +8,7 @@ switch_us (sys.setswitchinterval).
 from __future__ import annotations
 
 import asyncio
+import statistics
 import sys
 import threading
 import time
@@ -61,7 +62,7 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
         sys.setswitchinterval(options["switch_us"] / 1e6)
     if options.get("hog"):
         threading.Thread(target=_spin, args=(stop,), daemon=True).start()
-    barriers_before, written_before = _barriers(writer), writer.stats().bytes_written
+    sizes, written_before = _batch_sizes(writer), writer.stats().bytes_written
 
     def commit(agent: int, number: int) -> None:
         append(events[agent][number % MADE], infos[agent]).wait()
@@ -77,8 +78,7 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
         found = asyncio.run(run_tasks(agents, seconds, acommit))
     stop.set()
     device = env.device(folder)
-    found["barriers"] = _barriers(writer) - barriers_before
-    found["durable"] = writer.durable_lsn
+    found["barriers"], found["events_per_barrier"] = len(sizes), statistics.median(sizes)
     found["journal_bytes"] = writer.stats().bytes_written - written_before
     if device is not None and device_before is not None:
         found["device_bytes"] = device.written_bytes - device_before.written_bytes
@@ -86,9 +86,17 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
     return found
 
 
-def _barriers(writer: Any) -> int:
-    count: int = writer.stats().measured.stages["barrier"].count
-    return count
+def _batch_sizes(writer: Any) -> list[int]:
+    """A list that every barrier from now on adds its number of events to."""
+    measured, sizes = writer.stats().measured, []
+    note = measured.batch
+
+    def batch(events: int, **stages: float) -> None:
+        sizes.append(events)
+        note(events, **stages)
+
+    measured.batch = batch
+    return sizes
 
 
 def _spin(stop: threading.Event) -> None:
