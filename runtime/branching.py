@@ -25,6 +25,7 @@ from .agent import driver_async, driver_sync
 from .agent.authorize import policy_version
 from .agent.enter import Order
 from .agent.errors import Misuse
+from .agent.leave import abandon
 from .agent.life import conclude, prepare
 from .agent.outcome import Outcome
 from .agent.requests import Steps
@@ -49,8 +50,9 @@ class Change:
     """The one thing a branch changes; `what` names it for people and is recorded.
 
     `messages`: inherited context items to be put otherwise, by the number of the event that holds them (a prompt; a
-    tool's result that was cut): the whole message, or its new text. `sampling`, `model`: in place of the recorded ones. `tools`: registered tools in place
-    of those of the same name (another schema). A change of code is the agent that is given to `branch`.
+    tool's result that was cut): the whole message, or its new text. `sampling`, `model`: in place of the recorded
+    ones. `tools`: registered tools in place of those of the same name (another schema). A change of code is the agent
+    that is given to `branch`.
     """
 
     what: str
@@ -99,8 +101,7 @@ class BranchReport:
     def text(self) -> str:
         """Return the distribution for people."""
         lines = [f"{self.parent} at turn {self.at_turn}: {self.change}"]
-        for share in self.shares:
-            lines.append(f"  {share.count}/{share.of}  {share.low:.0%} to {share.high:.0%}  {share.label}")
+        lines += [f"  {one.count}/{one.of}  {one.low:.0%} to {one.high:.0%}  {one.label}" for one in self.shares]
         return "\n".join([*lines, self.note])
 
     def as_json(self) -> dict[str, Any]:
@@ -116,7 +117,9 @@ class BranchReport:
 
 
 def branch(
-    source: Journal | Source | Record, id: str, at_turn: int, change: Change | str, *, tools: Stubs | None = None,  # noqa: A002
+    source: Journal | Source | Record,
+    id: str,  # noqa: A002
+    at_turn: int, change: Change | str, *, tools: Stubs | None = None,
     agent: Callable[..., Any], n: int = 1, journal: Journal | None = None, model: Any = None,
     budget: Mapping[str, Any] | None = None, measure: Callable[[Outcome, list[Event]], Any] | None = None,
 ) -> BranchReport:  # fmt: skip
@@ -125,7 +128,7 @@ def branch(
     `source`: where the parent is recorded; a `Journal` is both that and where branches are written, else give
     `journal`. `measure(outcome, events)` names what came out (default: how it ended, and what was done first). The
     parent's limits and approvals are not inherited: give a `budget`. Raises `Misuse` before anything runs where a tool
-    has no stand-in, the workspace cannot be as it was, or the model is not known; `NoSuchTurn` for a turn never reached.
+    has no stand-in, the workspace cannot be as it was, or the model is not known; `NoSuchTurn` for a turn not reached.
     """
     home, record = _open(source, id, journal)
     change = Change(what=change) if isinstance(change, str) else change
@@ -162,7 +165,8 @@ def first_actions(outcome: Outcome, events: list[Event]) -> str:
 
 
 def _seq(events: list[Event]) -> int:
-    return next(event.sequence_number for event in events if event.type == "ModelReplied" and event.body.status == "kept")
+    kept = (event for event in events if event.type == "ModelReplied" and event.body.status == "kept")
+    return next(kept).sequence_number
 
 
 def shares_of(labels: list[str]) -> tuple[Share, ...]:
@@ -229,7 +233,7 @@ class _Run:
             outcome: Outcome = driver_sync.drive(conclude(s, value, error), perform)
             return outcome
         finally:
-            driver_sync.abandon(s)
+            abandon(s)
 
     async def _live_async(
         self, s: BranchSession, order: Order, agent: Callable[..., Any], more: dict[str, Any]
@@ -246,7 +250,7 @@ class _Run:
             outcome: Outcome = await driver_async.drive(conclude(s, value, error), perform)
             return outcome
         finally:
-            driver_sync.abandon(s)
+            abandon(s)
 
     def _begin(self, s: BranchSession, order: Order) -> Steps:
         """Start the trajectory, name its parent, and make ready to call the agent."""
@@ -356,4 +360,3 @@ def _free_ids(journal: Journal, parent: str, at_turn: int, n: int) -> list[str]:
 
 def _no_spawn(*_: Any) -> Any:
     raise Misuse("branch: turn.spawn is not available in a branch; give the child's outcome through turn.read")
-

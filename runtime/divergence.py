@@ -205,11 +205,11 @@ def _one_ended(left: TurnSeen, right: TurnSeen, *, ended: str) -> Finding:
 
 
 def _action(left: TurnSeen, right: TurnSeen, context: Finding | None) -> Finding:
-    common: dict[str, Any] = {
-        "turn": left.turn, "a": left.actions, "b": right.actions, "diff": diff(_plain(left.actions), _plain(right.actions)),
-    }  # fmt: skip
+    changes = diff(_plain(left.actions), _plain(right.actions))
+    common: dict[str, Any] = {"turn": left.turn, "a": left.actions, "b": right.actions, "diff": changes}
     if context is not None:
-        return Finding(source=context.source, component=f"follows from turn {context.turn}: {context.component}", **common)
+        component = f"follows from turn {context.turn}: {context.component}"
+        return Finding(source=context.source, component=component, **common)
     if (left.served, left.system_no) != (right.served, right.system_no):
         component = f"served model {left.served or 'unknown'} and {right.served or 'unknown'}"
         return Finding(source="model drift", component=component, **common)

@@ -100,7 +100,7 @@ class ReplayItem(pytest.Item):
     def _keep(self, report: Report) -> Path:
         import msgspec
 
-        folder = self.config.rootpath / self.config.getini("replay_reports")
+        folder = Path(self.config.rootpath, str(self.config.getini("replay_reports")))
         folder.mkdir(parents=True, exist_ok=True)
         safe = "".join(char if char.isalnum() or char in "._-" else "_" for char in self.name)[:100]
         path = folder / f"{self.path.name.removesuffix(SUFFIX)}-{safe}.json"

@@ -47,8 +47,9 @@ def replay(
 
     `events`: a `Record` of a source, or events in any order, with copies. Of `journal` only tools and policy are used,
     and the tools are never called. `intercept`: clock, chance and listings that harness code reads past its turn are
-    served too, as they always are for a record made so (one such replay per process at a time; see `replaying.intercept`). A record that cannot be replayed is
-    refused by name; an imported one is compared at the level it allows.
+    served too, as they always are for a record made so (one such replay per process at a time; see
+    `replaying.intercept`). A record that cannot be replayed is refused by name; an imported one is compared at the
+    level it allows.
     """
     record = events if isinstance(events, Record) else _record(events, journal)
     outline = record.outline

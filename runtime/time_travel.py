@@ -159,7 +159,7 @@ def _item(record: Record, event: Event) -> ShownItem:
         delivered: Any = result_text(whole)
         cut = getattr(body, "cut", None)
         if cut is not None:
-            full, missing = _whole(record, body.full_output)
+            full, missing = _whole(record, getattr(body, "full_output", None))
     elif event.type == "ModelReplied":
         delivered = _reply(record, body)
     else:

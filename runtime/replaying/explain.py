@@ -20,7 +20,9 @@ from .report import Report
 if TYPE_CHECKING:
     from .serve import ReplaySession
 
-_CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?|\d\d:\d\d:\d\d|\b1[5-9]\d{8}(\d{3})?(\.\d+)?\b")
+_CLOCK: Final = re.compile(
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?|\d\d:\d\d:\d\d|\b1[5-9]\d{8}(\d{3})?(\.\d+)?\b"
+)
 _ID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|\b[0-9a-f]{16,64}\b")
 _HEADS: Final = {
     "tools": "tool schema", "parameters": "parameters", "system": "system prompt", "template": "prompt template",
@@ -231,5 +233,3 @@ def _kind_of_item(s: ReplaySession, ref: int) -> str:
     if event.type == "MessageAdded":
         return f"message: {event.body.role}"
     return {"ModelReplied": "reply", "Compacted": "summary"}.get(event.type, "tool result")
-
-

@@ -10,6 +10,7 @@ The harness's code, its policy, its inputs and the arguments it passed are not i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from trajlake.schemas.context import context_hash_of
@@ -32,8 +33,9 @@ def replay_imported(record: Record) -> Report:
     for event in record.read():
         counted[event.type] = counted.get(event.type, 0) + 1
         body = event.body
-        if event.type in HASHED and getattr(body, "item_hash", ""):
-            hashes[event.sequence_number] = body.item_hash
+        digest = str(getattr(body, "item_hash", "") or "") if event.type in HASHED else ""
+        if digest:
+            hashes[event.sequence_number] = digest
         if event.type == "ModelReplied":
             calls |= {f"{event.sequence_number}.{index}" for index in range(len(body.calls))}
         elif event.type == "ContextBuilt":
@@ -42,8 +44,6 @@ def replay_imported(record: Record) -> Report:
             difference = difference or _differs(event, f"result of {body.action_id}", "a proposed call", "none")
     notes = _notes(started.source.format if started.source is not None else "?", counted)
     report = difference or Report(verdict="same")
-    from dataclasses import replace
-
     return replace(report, trajectory_id=record.trajectory_id, events=record.outline.count, notes=notes)
 
 

@@ -1,6 +1,8 @@
 """Clock, chance and listings that harness code reads past its turn: recorded while it runs, served in a replay.
 
-    journal.run(agent, id, task=..., intercept=True)      # each read becomes an `InputRead(kind="intercepted")`
+Each read becomes an `InputRead(kind="intercepted")`:
+
+    journal.run(agent, id, task=..., intercept=True)
     replay(agent, events, journal=journal, intercept=True)
 
 The functions are replaced in their modules, and where a module of the harness bound them by name (`from time import
@@ -24,7 +26,7 @@ of the harness's own; C extensions; files, sockets and processes that the harnes
 
 from __future__ import annotations
 
-import datetime
+import datetime  # noqa: ICN001 - the module that is changed, by its own name
 import functools
 import glob
 import inspect
@@ -62,14 +64,16 @@ SEEDED: Final = (
 STDLIB: Final = sys.stdlib_module_names | {"_frozen_importlib", "_frozen_importlib_external"}
 CALLERS: Final = frozenset({"run_caught", "run_caught_async", "_call", "_call_async"})
 """The functions that call the agent: a read above one of these, with nothing of the runtime between, is its own."""
-OPENED: Final = {"open": "opened", "socket.connect": "connected to", "subprocess.Popen": "started", "os.scandir": "listed"}
+OPENED: Final = {
+    "open": "opened", "socket.connect": "connected to", "subprocess.Popen": "started", "os.scandir": "listed",
+}  # fmt: skip
 
 _active: Interception | None = None
 _hooked = False
 
 
 class Interception:
-    """Replaces the functions while it is entered. `recording`: reads are events, served or made; else they are noted."""
+    """Replaces the functions while it is entered. `recording`: reads are events, served or made; else only noted."""
 
     def __init__(self, s: Session, *, recording: bool) -> None:
         self._s, self._recording = s, recording
@@ -188,8 +192,9 @@ class Interception:
                 if found is not None:
                     self._replace(module, attribute, getattr(*found))
                 elif isinstance(value, types.FunctionType):
-                    kept = (*(value.__defaults__ or ()), *(cell.cell_contents for cell in _filled(value)))
-                    self._bound += [f"{name}.{attribute} keeps {_label(real[id(one)])}" for one in kept if id(one) in real]
+                    kept = [*(value.__defaults__ or ()), *(cell.cell_contents for cell in _filled(value))]
+                    known = [real[id(one)] for one in kept if id(one) in real]
+                    self._bound += [f"{name}.{attribute} keeps {_label(one)}" for one in known]
 
     # -- what the report says ----------------------------------------------------------------------------------------
 
@@ -254,7 +259,8 @@ def _clock_class(real: type[datetime.datetime], caught: Interception) -> type:
 
         @classmethod
         def now(cls, tz: Any = None) -> Any:
-            return caught.read("datetime.now", lambda: real.now(tz)) if caught.is_harness() else real.now(tz)
+            made = functools.partial(real.now, tz)
+            return caught.read("datetime.now", made) if caught.is_harness() else made()
 
         @classmethod
         def utcnow(cls) -> Any:
@@ -263,8 +269,7 @@ def _clock_class(real: type[datetime.datetime], caught: Interception) -> type:
 
         @classmethod
         def today(cls) -> Any:
-            made = lambda: real.now()  # noqa: E731 - what the harness asked for
-            return caught.read("datetime.today", made) if caught.is_harness() else made()
+            return caught.read("datetime.today", real.now) if caught.is_harness() else real.now()
 
     for name in ("fromtimestamp", "fromisoformat", "strptime", "combine", "fromordinal", "utcfromtimestamp"):
         setattr(Caught, name, getattr(real, name))
@@ -285,8 +290,7 @@ def _date_class(real: type[datetime.date], caught: Interception) -> type:
 
         @classmethod
         def today(cls) -> Any:
-            made = lambda: real.today()  # noqa: E731 - what the harness asked for
-            return caught.read("date.today", made) if caught.is_harness() else made()
+            return caught.read("date.today", real.today) if caught.is_harness() else real.today()
 
     for name in ("fromtimestamp", "fromisoformat", "fromordinal", "fromisocalendar"):
         setattr(Caught, name, getattr(real, name))

@@ -152,9 +152,7 @@ class Looker:
         return ""
 
 
-def as_current(
-    event: Event, *, current: int = CURRENT, steps: Mapping[tuple[str, int], Upcast] = UPCASTS
-) -> Event:
+def as_current(event: Event, *, current: int = CURRENT, steps: Mapping[tuple[str, int], Upcast] = UPCASTS) -> Event:
     """Return an event of an older schema as today's code reads it; hash and envelope stay. Newer ones stay as is."""
     if event.schema_version >= current or event.payload is None:
         return event

@@ -1,11 +1,11 @@
 """What a replay found: the first difference with its turn, both sides, its cause and where it comes from.
 
-| source          | how it enters a trajectory                                | what the runtime does about it              |
-|-----------------|-----------------------------------------------------------|---------------------------------------------|
-| `model call`    | sampling; sums in another order, also at temperature 0     | records every reply, never asks again       |
-| `model drift`   | another model behind the same name                         | records the served version with every reply |
-| `harness input` | the harness's code, clock, chance, ids, listings, retrieval | records what is read through the turn      |
-| `environment`   | services, files, data that changed since                   | records every result                        |
+| source          | how it enters a trajectory                            | what the runtime does about it        |
+|-----------------|-------------------------------------------------------|---------------------------------------|
+| `model call`    | sampling; sums in another order, at temperature 0 too | records every reply, never asks again |
+| `model drift`   | another model behind the same name                    | records the served version            |
+| `harness input` | code, clock, chance, listings, retrieval              | records what is read through the turn |
+| `environment`   | services, files, data that changed since              | records every result                  |
 
 In a replay the replies and results are the recorded ones, so a difference is always on the side of the harness: its
 code, or something it read past the log. `component` says which part.
@@ -88,8 +88,7 @@ class Report:
             f"  expected: {shown(self.expected)}",
             f"  got:      {shown(self.got)}",
         ]
-        for change in self.diff[:8]:
-            lines.append(f"  {change.kind} {change.path or '(whole)'}: {_sides(change)}")
+        lines += [f"  {change.kind} {change.path or '(whole)'}: {_sides(change)}" for change in self.diff[:8]]
         if len(self.diff) > 8:
             lines.append(f"  and {len(self.diff) - 8} more places")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Final, cast
@@ -130,7 +130,8 @@ def _places_in(env: Env, segment: SegmentFile, stop_lsn: int | None) -> Iterator
     """The trajectories of a segment with their frames before `stop_lsn`, where the next segment takes over."""
     if segment.is_sealed:
         seal, _ = load_seal(env, segment)
-        offsets, ordinals = seal.offsets, seal.ordinals
+        offsets: Sequence[int] = list(seal.offsets)
+        ordinals: Sequence[int] = list(seal.ordinals)
         fd = env.open(segment.path)
         try:
             infos = [

@@ -1,5 +1,7 @@
 """Clock, chance and listings that a harness reads past its turn: recorded, served, or named."""
 
+# ruff: noqa: PLW0108, DTZ005, DTZ011, ICN001 - each read stands as a harness would write it
+
 from __future__ import annotations
 
 import datetime

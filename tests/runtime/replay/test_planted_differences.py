@@ -1,4 +1,4 @@
-"""One thing is changed in a harness: the replay stops at its turn and names cause and component. Unchanged: the same."""
+"""One thing is changed in a harness: the replay stops at its turn and names cause and component."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def agent_of(plan: Plan) -> Callable[[Any], None]:
                 turn.model(purpose="check")
             if turn.number == 3:
                 turn.compact(keep=2, summary=plan.summary)
-            carried += 1
+            carried += 1  # noqa: SIM113 - the planted mistake
             t.vars["count"] = carried if plan.carry else t.vars.get("count", 0) + 1
             if not reply.calls:
                 t.finish("done")
@@ -183,9 +183,7 @@ def test_a_changed_tool_schema_names_the_tool_and_the_place(recorded: list[Event
 @pytest.mark.parametrize(
     ("answer", "decision"), [(Deny("not now"), "deny"), (Ask(), "ask")],
 )  # fmt: skip
-def test_a_policy_that_answers_otherwise_differs_at_its_call(
-    recorded: list[Event], answer: Any, decision: str
-) -> None:
+def test_a_policy_that_answers_otherwise_differs_at_its_call(recorded: list[Event], answer: Any, decision: str) -> None:
     report = both(recorded, Plan(), policy=Limits(edit=answer))
     assert (report.turn, report.cause, report.component) == (1, "changed", "policy")
     assert report.expected["decision"] == "allow"
@@ -299,7 +297,7 @@ def test_the_clock_of_a_harness_is_a_difference_even_without_interception(tmp_pa
 
     def agent(t: Any) -> None:
         for turn in t.turns(max=5):
-            t.context.user(f"It is {datetime.now().isoformat()}")
+            t.context.user(f"It is {datetime.now().isoformat()}")  # noqa: DTZ005 - what harnesses do
             reply = turn.model()
             turn.tools(reply.calls)
             if not reply.calls:

@@ -103,7 +103,8 @@ def test_bad_orders_are_refused_in_one_line(runs: Runs) -> None:
 
 
 def test_without_network_and_on_a_read_only_disk_the_answer_is_the_same(runs: Runs) -> None:
-    command = [sys.executable, "-m", "trajlake.runtime", "replay", "--all", "--journal", "root", "--json", "--jobs", "1"]
+    asked = ["--all", "--journal", "root", "--json", "--jobs", "1"]
+    command = [sys.executable, "-m", "trajlake.runtime", "replay", *asked]
     plain = runs(*command)
     bound = f"mount --bind {runs.folder} {runs.folder} && mount -o remount,ro,bind {runs.folder} && cd {runs.folder}"
     shut_in = ["unshare", "-n", "-m", "sh", "-c", f'{bound} && ! touch here 2>/dev/null && exec "$@"', "sh"]
