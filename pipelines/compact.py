@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from typing import Final
 
 import msgspec
 
@@ -31,13 +30,12 @@ from trajlake.pipelines.reduce import reduce
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.run_report import CompactOptions, RunReport
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+from trajlake.pipelines.staging import sweep_staging
 from trajlake.pipelines.standing import Standing
 from trajlake.pipelines.table_files import threads
 
 Progress = Callable[[str, int, int], None]
 """Told (step, done, total); a step without a count has total 0. Tests kill the process inside it."""
-
-STAGING_KEPT_S: Final = 86_400
 
 
 def no_progress(_: str, __: int, ___: int) -> None:
@@ -124,7 +122,7 @@ def _one_run(
         raise
     finally:
         shutil.rmtree(plan.staging, ignore_errors=True)
-        _sweep_staging(lake)
+        sweep_staging(lake)
     if report.forgotten:
         report.landing_left = clear_again(lake, landing, report, lambda name: progress(name, 0, 0))
     return report
@@ -209,16 +207,3 @@ def _here(plan: Plan, progress: Progress) -> list[str]:
                 os.unlink(path)
         progress("buckets written", bucket + 1, plan.buckets)
     return results
-
-
-def _sweep_staging(lake: Lake) -> None:
-    """Remove staging directories that dead runs left more than a day ago."""
-    directory = lake.path(STATE_DIRECTORY, "staging")
-    oldest = time.time() - STAGING_KEPT_S
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        try:
-            if os.path.getmtime(path) < oldest:
-                shutil.rmtree(path, ignore_errors=True)
-        except FileNotFoundError:
-            continue

@@ -33,6 +33,7 @@ from trajlake.pipelines.old_files import remove_old_files
 from trajlake.pipelines.protocol import is_complete
 from trajlake.pipelines.run_draft import open_draft
 from trajlake.pipelines.snapshot import Snapshot
+from trajlake.pipelines.staging import sweep_staging
 from trajlake.pipelines.standing import Erasure, TrajectoryKey, keys_frame, read_standing
 from trajlake.pipelines.table_files import may_hold, read_rows
 from trajlake.schemas.tables import SNAPSHOT_TABLES
@@ -169,6 +170,7 @@ def _go_on(lake: Lake, erasure: Erasure, places: Places, step: Callable[[str], N
     step("landing cleared")
     why = f"erasure {erasure.erasure_id} took text that it named"
     report.expired_snapshots = remove_old_files(lake, target, why, decided.run, erasure.epoch, step)
+    sweep_staging(lake)
     step("old files removed")
     # Curation keeps copies of payloads from night to night; the next one reads events again.
     forget_kept_rows(lake)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from trajlake.pipelines.erased_openings import openings_of, with_openings
 from trajlake.pipelines.explode import blobs_named
 from trajlake.pipelines.lake import DataFile
 from trajlake.pipelines.run_draft import Draft
@@ -66,6 +67,8 @@ def forget(draft: Draft, epochs: dict[TrajectoryKey, int]) -> Forgotten:
         change = texts_null(table)
         if name == "trajectories":
             change = _with_epochs(change, epochs)
+        elif name == "quarantine":
+            change = _keeping_openings(change)
         elif not erasable(table):
             continue
         rewrite(draft, name, keys, change)
@@ -73,6 +76,10 @@ def forget(draft: Draft, epochs: dict[TrajectoryKey, int]) -> Forgotten:
             texts_null(SNAPSHOT_TABLES["imports"]), on=BLOB)  # fmt: skip
     gone = drop_blobs(draft, named | set(sources), keys, set(sources))
     return Forgotten(int(events["payload"].is_not_null().sum()), gone, sorted(sources))
+
+
+def _keeping_openings(change: Change) -> Change:
+    return lambda rows: change(with_openings(rows, openings_of(rows)))
 
 
 def _with_epochs(change: Change, epochs: dict[TrajectoryKey, int]) -> Change:

@@ -27,6 +27,7 @@ from trajlake.pipelines.canonicalize import (
 from trajlake.pipelines.carry_over import carry_over
 from trajlake.pipelines.cursors import advance
 from trajlake.pipelines.derive import derive
+from trajlake.pipelines.erased_openings import openings_of, with_openings
 from trajlake.pipelines.existing import known_trajectories
 from trajlake.pipelines.explode import REPORT_SUFFIX, blobs_named
 from trajlake.pipelines.lake import Lake
@@ -134,6 +135,8 @@ def _held(plan: Plan, lake: Lake, snapshot: Snapshot, new: pl.DataFrame, number:
     events = read_rows(event_files, EVENTS, known)
     quarantine_files = may_hold(lake.files(snapshot, "quarantine"), ids)
     quarantine = read_rows(quarantine_files, SNAPSHOT_TABLES["quarantine"], ids)
+    for key, found in openings_of(quarantine).items():
+        openings[key] = (*openings.get(key, ()), *found)
     expired = known.filter(pl.col("status") == "expired").select(KEY)
     subjects = {(t, i): subjects_of(text) for t, i, text in known.select(*KEY, "subjects").iter_rows()}
     return Held(
@@ -236,7 +239,10 @@ def _write(
     write("events", fresh)
     drop("events", moved)
     aside = judged.rows.filter(pl.col("verdict") != CANONICAL)
-    write("quarantine", _quarantined(aside))
+    put_aside = _quarantined(aside)
+    gone = put_aside.join(keys_frame(epochs), on=KEY, how="semi")
+    rest = put_aside.join(keys_frame(epochs), on=KEY, how="anti")
+    write("quarantine", pl.concat([rest, with_openings(gone, held.openings)]) if len(gone) else put_aside)
     drop("quarantine", touched.join(held.quarantine.select(KEY).unique(), on=KEY, how="semi"))
     if plan.derive:
         del fresh

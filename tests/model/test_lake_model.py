@@ -54,9 +54,8 @@ SMALL = [
     Bounds("MC", tries=1, crashes=1, vacuums=1, pins=1),
 ]
 LONG = [
-    Bounds("CMC", tries=2, crashes=1),
-    Bounds("CMC", tries=1, crashes=1, vacuums=1),
-    Bounds("MC", tries=2, crashes=2, vacuums=2, pins=1),
+    Bounds("CMC", tries=1, crashes=2),
+    Bounds("MC", tries=2, crashes=2, vacuums=1, pins=1),
     Bounds("CC", tries=2, crashes=3, segments=3),
 ]
 

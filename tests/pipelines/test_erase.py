@@ -199,6 +199,52 @@ def test_an_event_that_comes_after_the_erasure_stays_canonical_and_has_no_text(h
     check_verified(home / "lake")
 
 
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_an_erased_take_over_that_waits_for_what_is_before_it_finds_its_place(home: Path, asked_first: bool) -> None:
+    """Found by racing processes: without its payload a held-back opening was an opening no more."""
+    story = person(home / "landing", "late", "eve")
+    later = story.takeover(2, 2).say(f"{SECRET} later", 2).end()
+    wanted = Wanted(tenant="t", trajectory_id="late")
+    if asked_first:
+        erased(home, wanted)
+    land(home / "landing", B, 4, later.landed[3:])
+    compact(str(home / "landing"), str(home / "lake"))
+    if not asked_first:
+        erased(home, wanted)
+    assert len(rows(home / "lake", "quarantine")) == 4
+    land(home / "landing", B, 8, story.landed)
+    compact(str(home / "landing"), str(home / "lake"))
+    events = rows(home / "lake", "events")
+    mine = events.filter(events["trajectory_id"] == "late")
+    assert list(zip(mine["sequence_number"], mine["fencing_token"], strict=True)) == [
+        (0, 1), (1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2),
+    ]  # fmt: skip
+    assert rows(home / "lake", "quarantine")["reason"].to_list() == ["superseded", "superseded"]
+    assert texts_of(home, "late") == []
+    check_verified(home / "lake")
+
+
+def test_staged_rows_of_a_killed_run_go_with_the_erasure(home: Path) -> None:
+    """Found by racing processes: a killed compaction left texts in its staging directory."""
+    land(home / "landing", B, 4, person(home / "landing", "a1", "ada", "ada").landed)
+
+    def die(step: str, _: int, __: int) -> None:
+        if step == "segments read":
+            raise Killed
+
+    from trajlake.pipelines import compact as module
+
+    real, module.shutil.rmtree = module.shutil.rmtree, lambda *_, **__: None  # a kill leaves no time to tidy up
+    try:
+        with pytest.raises(Killed):
+            compact(str(home / "landing"), str(home / "lake"), None, die)
+    finally:
+        module.shutil.rmtree = real
+    assert any((home / "lake/_trajlake/staging").iterdir())
+    erased(home)
+    assert not any((home / "lake/_trajlake/staging").iterdir())
+
+
 def test_an_erasure_of_what_has_not_landed_yet_waits_for_it(home: Path) -> None:
     assert erased(home, Wanted(tenant="t", trajectory_id="late")).state == "complete"
     story = person(home / "landing", "late", "eve", "eve")

@@ -1,0 +1,35 @@
+"""Staging directories: what the workers of one run write for each other; worth nothing once the run is decided."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import Final
+
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.protocol import run_number
+from trajlake.pipelines.snapshot import STATE_DIRECTORY
+
+KEPT_S: Final = 86_400
+
+
+def sweep_staging(lake: Lake) -> list[str]:
+    """Remove the staging of every decided run, and what dead launchers left more than a day ago; return the names.
+
+    A launcher that still works in one of a decided run has lost already: it finds its files gone and begins again.
+    Erasure counts on this: staged rows hold texts.
+    """
+    directory = lake.path(STATE_DIRECTORY, "staging")
+    newest = lake.newest().number
+    oldest = time.time() - KEPT_S
+    gone = []
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        try:
+            if 0 <= run_number(name) <= newest or os.path.getmtime(path) < oldest:
+                shutil.rmtree(path, ignore_errors=True)
+                gone.append(name)
+        except FileNotFoundError:
+            continue
+    return gone
