@@ -48,7 +48,8 @@ class Item:
 class ContextList:
     """The items now in force, as the applied events have them."""
 
-    def __init__(self, inline: Inline) -> None:
+    def __init__(self, inline: Inline, made: dict[int, Item] | None = None) -> None:
+        self._made: dict[int, Item] = {} if made is None else made
         self.items: list[Item] = []
         self.built: tuple[int, list[int]] | None = None
         self.drifted: int | None = None
@@ -64,7 +65,8 @@ class ContextList:
         """Take in one event; `action` is the one it belongs to, already up to date."""
         body, seq = event.body, event.sequence_number
         if isinstance(body, MessageAdded):
-            self._put(len(self.items), 0, Item(seq, body.item_hash, from_tree(self._inline(body.wire))))
+            make = lambda: Item(seq, body.item_hash, from_tree(self._inline(body.wire)))  # noqa: E731
+            self._put(len(self.items), 0, self._item(seq, make))
         elif isinstance(body, ContextBuilt):
             self._purposes = {seq: body.purpose}
             self.built = seq, self.refs_of(body)
@@ -106,8 +108,10 @@ class ContextList:
         self._put(self._refs.index(ref), 1, new)
 
     def forget_asides(self) -> None:
-        """Let go of replies beside the context: only a `compact` of their own turn may name them."""
+        """Let go of what is not in force: only a `compact` of its own turn may name a reply beside the context."""
         self._asides.clear()
+        for ref in self._made.keys() - set(self._refs):
+            del self._made[ref]
 
     def hash(self, head: ContextHead) -> str:
         """Return the context hash of the items now in force behind `head`; only what is new is hashed."""
@@ -142,21 +146,31 @@ class ContextList:
         del self._running[at:]
 
     def _replied(self, seq: int, body: ModelReplied) -> None:
-        item = Item(seq, body.item_hash, wire_of_reply(body, self._inline))
+        item = self._item(seq, lambda: Item(seq, body.item_hash, wire_of_reply(body, self._inline)))
         if self._purposes.get(_number(body.context), "act") == "act":
             self._put(len(self.items), 0, item)
         else:
             self._asides[seq] = item
 
     def _result(self, seq: int, body: ToolResult | ToolSettled, action: Action) -> None:
-        assert action.proposal is not None
+        proposal = action.proposal
+        assert proposal is not None
         place = self._place_of(action)
         if place is None:
             return
-        wire = result_wire(body, action.proposal, self._inline, wire_format=action.format)
-        item = Item(seq, item_hash(to_tree(wire)), wire, action.action_id)
-        at, replaces = place
-        self._put(at, replaces, item)
+
+        def make() -> Item:
+            wire = result_wire(body, proposal, self._inline, wire_format=action.format)
+            return Item(seq, item_hash(to_tree(wire)), wire, action.action_id)
+
+        self._put(*place, self._item(seq, make))
+
+    def _item(self, seq: int, make: Callable[[], Item]) -> Item:
+        """The item of an event: made once for all views of a session, since events never change."""
+        found = self._made.get(seq)
+        if found is None:
+            found = self._made[seq] = make()
+        return found
 
     def _place_of(self, action: Action) -> tuple[int, int] | None:
         """Where the result goes, and 1 if it takes an earlier one's place; None if its reply was compacted away."""

@@ -38,6 +38,7 @@ from .view import View
 if TYPE_CHECKING:
     from trajlake.schemas.state import State
 
+    from .context import Item
     from .files import Files
 
 
@@ -66,6 +67,8 @@ class Session:
         self.files: Files | None = None
         self.saving = Saving()
         self.pins: dict[str, Any] = {}
+        self._made: dict[int, Item] = {}
+        self._hashes: dict[tuple[int, str, str, str], str] = {}
         self.prev = genesis(tenant, trajectory_id)
         self.next_seq = 0
         self.info = TrajectoryInfo(tenant=tenant, trajectory_id=trajectory_id, model="unknown", started_on="1970-01-01")
@@ -108,7 +111,7 @@ class Session:
         """Return an empty view over this trajectory."""
         return View(
             self.tenant, self.trajectory_id, inline=self.inline, hash_call=self.hash_of_proposal, left=self.left,
-            ahead=self.events, bases=self.bases,
+            ahead=self.events, bases=self.bases, made=self._made,
         )  # fmt: skip
 
     def use_bases(self, *states: State) -> None:
@@ -228,6 +231,13 @@ class Session:
 
     def hash_of_proposal(self, tool: str, call: ProposedCall, reply: int) -> str:
         """The arguments hash of a proposal as it would be passed to its tool now; "" where it would be refused."""
+        named = reply, tool, call.provider_id, call.pointer
+        found = self._hashes.get(named) if call.pointer else None
+        if found is None:
+            found = self._hashes[named] = self._hash_of(tool, call, reply)
+        return found
+
+    def _hash_of(self, tool: str, call: ProposedCall, reply: int) -> str:
         registered = self.setup.tools.get(tool)
         if registered is None:
             return ""

@@ -24,7 +24,7 @@ from trajlake.schemas.events import (
 from trajlake.schemas.state.budget import Budget, BudgetFold
 
 from .actions import Action, Actions, HashCall
-from .context import ContextList, Inline
+from .context import ContextList, Inline, Item
 from .rolled import NOTHING, LeftBehind
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ class View:
         left: LeftBehind = NOTHING,
         ahead: Sequence[Event] = (),
         bases: Sequence[State] = (),
+        made: dict[int, Item] | None = None,
     ) -> None:
         self._left = left
         self._ahead = ahead
         self.bases = bases
-        self.context = ContextList(inline)
+        self.context = ContextList(inline, made)
         self.actions = Actions(hash_call)
         self.budget = BudgetFold(Budget())
         self.vars: dict[str, Any] = {}
