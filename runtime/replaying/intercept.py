@@ -6,9 +6,9 @@ Each read becomes an `InputRead(kind="intercepted")`:
     replay(agent, events, journal=journal, intercept=True)
 
 The functions are replaced in their modules, and where a module of the harness bound them by name (`from time import
-time`). A record made so says so, and its replay intercepts by itself. Only a call made by the agent's own code, in its own
-thread, is caught; the standard library, tool bodies, policies and this runtime get the real thing. One interception
-per process at a time.
+time`). A record made so says so, and its replay intercepts by itself. Only a call made by the agent's own code, in its
+own thread, is caught; the standard library, tool bodies, policies and this runtime get the real thing. One
+interception per process at a time.
 
 | caught                                                           | recorded as                                      |
 |------------------------------------------------------------------|--------------------------------------------------|
@@ -259,7 +259,7 @@ def _clock_class(real: type[datetime.datetime], caught: Interception) -> type:
 
         @classmethod
         def now(cls, tz: Any = None) -> Any:
-            made = functools.partial(real.now, tz)
+            made: Any = functools.partial(real.now, tz)
             return caught.read("datetime.now", made) if caught.is_harness() else made()
 
         @classmethod
