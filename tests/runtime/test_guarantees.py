@@ -1,0 +1,18 @@
+"""The table of guarantees names tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def test_every_guarantee_names_a_test_that_is_there(project: Path) -> None:
+    page = (project / "runtime" / "README.md").read_text()
+    table = page.partition("## What holds, and which test proves it")[2].partition("**Checkpoints**")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| what happens")]
+    assert len(rows) >= 8
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)`", row)
+        assert named, row
+        for path in named:
+            assert "\ndef test_" in (project / path).read_text(), path
