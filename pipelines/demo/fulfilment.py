@@ -15,6 +15,7 @@ import msgspec
 
 from trajlake.runtime import Call, Journal
 from trajlake.runtime.models import scripted
+from trajlake.runtime.replaying.toolbox import Toolbox
 
 ORDERS: Final = {"order-1001": 4200, **{f"order-{2000 + n}": 500 + 25 * n for n in range(1, 13)}}
 """Order -> cents. The first one belongs to the agent that is killed, the others to the crowd."""
@@ -26,6 +27,19 @@ STALL_S: Final = 120.0
 def open_journal(root: Path, shop_url: str, workspace: Path, *, stall: bool) -> Journal:
     """Return the journal with the demo's tools. `stall`: the charge never returns, so that it can be killed there."""
     journal = Journal.open(root, principal="demo-operator")
+    register(journal, shop_url, workspace, stall=stall)
+    return journal
+
+
+def journal_for_replay() -> Toolbox:
+    """Return the tools for `trajlake replay`, which calls none of them."""
+    tools = Toolbox()
+    register(tools, "", Path(), stall=False)
+    return tools
+
+
+def register(journal: Journal | Toolbox, shop_url: str, workspace: Path, *, stall: bool) -> None:
+    """Register the demo's tools."""
 
     @journal.tool(effect="read", version="1")
     def read_order(order: str) -> dict[str, Any]:
@@ -56,8 +70,6 @@ def open_journal(root: Path, shop_url: str, workspace: Path, *, stall: bool) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return f"{len(text)} characters written to {path.name}"
-
-    return journal
 
 
 def model_for(order: str) -> Any:

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -109,8 +109,6 @@ def _source(suite: Suite) -> Source:
 
 def load_agent(name: str, journal_object: str | None) -> tuple[Callable[..., Any], Journal]:
     """Import `module:function` and the one `Journal` beside it. Raises `Misuse` in one line."""
-    from ..journal import Journal
-
     module_name, _, function = name.partition(":")
     if not module_name or not function:
         raise Misuse(f"agent {name!r}: expected module:function")
@@ -123,13 +121,26 @@ def load_agent(name: str, journal_object: str | None) -> tuple[Callable[..., Any
         agent: Callable[..., Any] = getattr(module, function)
     except (ImportError, AttributeError) as error:
         raise Misuse(f"agent {name!r}: {error}; run where the module can be imported") from None
-    if journal_object is not None:
-        found = [getattr(module, journal_object, None)]
+    return agent, _journal_in(module, journal_object)
+
+
+def _journal_in(module: Any, name: str | None) -> Journal:
+    """The one `Journal` of a module, or what its `journal_for_replay()` gives; `name` chooses among several."""
+    from ..journal import Journal
+    from .toolbox import Toolbox
+
+    if name is not None:
+        found = [getattr(module, name, None)]
     else:
         found = list({id(one): one for one in vars(module).values() if isinstance(one, Journal)}.values())
-    if len(found) != 1 or not isinstance(found[0], Journal):
-        raise Misuse(f"module {module_name} has {len(found)} Journal objects: name one with --journal-object")
-    return agent, found[0]
+        found = found or [getattr(module, "journal_for_replay", None)]
+    made: Any = found[0]() if callable(found[0]) else found[0]
+    if len(found) != 1 or not isinstance(made, Journal | Toolbox):
+        raise Misuse(
+            f"module {module.__name__} has no one Journal object: name it with --journal-object, or define "
+            "journal_for_replay() there"
+        )
+    return cast("Journal", made)
 
 
 def report_from(tree: dict[str, Any]) -> Report:

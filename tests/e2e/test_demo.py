@@ -86,6 +86,20 @@ def test_the_demo_may_be_run_again_but_not_over_a_folder_that_is_no_demo(
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
+def test_every_trajectory_of_the_demo_replays_the_same_from_root_and_lake(told: tuple[Path, str]) -> None:
+    folder, _ = told
+    for source in (("--journal", "trajlake-demo/journal"), ("--lake", "trajlake-demo/lake")):
+        for how in ((), ("--cold",)):
+            done = Command(folder)("replay", "--all", *source, *how, "--jobs", "1")
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert done.stdout.startswith("13 same, 0 differs, 0 refused"), done.stdout
+
+
+def test_the_replay_notebook_runs_over_the_demos_lake(told: tuple[Path, str], project: Path) -> None:
+    folder, _ = told
+    run_notebook(project / "notebooks" / "03_debug_by_replay.py", folder / "trajlake-demo" / "lake")
+
+
 def test_the_first_notebook_runs_over_the_demos_lake(told: tuple[Path, str], project: Path) -> None:
     folder, _ = told
     run_notebook(project / "notebooks" / "01_tour_of_a_trajectory.py", folder / "trajlake-demo" / "lake")
