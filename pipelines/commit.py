@@ -72,14 +72,17 @@ def add_new_columns(lake: Lake, snapshot: Snapshot) -> dict[str, list[str]]:
             missing = [field for field in wanted if field.name not in present]
             if not missing:
                 break
-            added[name] = [field.name for field in missing]
             try:
                 handle.alter.add_columns(missing)
             except Exception:
-                if not added[name]:
+                if lake.handle(name).version() == handle.version():
                     raise
                 time.sleep(0.01)
-    return added
+        if handle.version() > snapshot.tables.get(name, handle.version()):
+            # Only added columns lie above the snapshot: ours, or those of a launcher that died before its run.
+            before = {field.name for field in lake.handle(name, snapshot.tables[name]).schema().fields}
+            added[name] = [field.name for field in wanted if field.name not in before]
+    return {name: columns for name, columns in added.items() if columns}
 
 
 def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = no_step) -> Snapshot:
@@ -150,7 +153,8 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
             step(f"{name} committed")
     # A handle does not see its own commit: load again.
     tables = {name: lake.handle(name).version() for name in SNAPSHOT_TABLES}
-    sync_all(_new_commits(lake, lake.any_snapshot(run.number - 1), tables), lake.url)
+    before = lake.any_snapshot(run.number - 1)
+    sync_all(_new_commits(lake, before, tables), lake.url)
     step("logs synced")
     snapshot = Snapshot(
         snapshot=run.number,
@@ -163,6 +167,7 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
         erasure_epoch=run.erasure_epoch,
         stale=run.stale,
         decided=run.decided,
+        evolved=tuple(sorted({*before.evolved, *run.new_columns})),
         report=run.report,
     )
     put_snapshot(lake.url, snapshot)

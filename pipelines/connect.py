@@ -62,20 +62,39 @@ def table_statements(lake: Lake, at: Snapshot, tenant: str | None) -> Iterator[t
             yield name, select_files(table, lake.ledger_files(name), (), tenant)
         else:
             partitions = at.partition_by if table.partition_by is None else table.partition_by
-            yield name, select_files(table, [file.path for file in lake.files(at, name)], tuple(partitions), tenant)
+            paths = [file.path for file in lake.files(at, name)]
+            yield name, select_files(table, paths, tuple(partitions), tenant, is_mixed=name in at.evolved)
 
 
-def select_files(table: Table, paths: list[str], partitions: tuple[str, ...], tenant: str | None) -> str:
-    """Return the select over `paths`: columns in the table's order and types, partition columns from the paths."""
+def select_files(
+    table: Table, paths: list[str], partitions: tuple[str, ...], tenant: str | None, *, is_mixed: bool = False
+) -> str:
+    """Return the select over `paths`: columns in the table's order and types, partition columns from the paths.
+
+    Columns that older files lack are null. `is_mixed`: some files may have columns that others lack.
+    """
     types = {column.name: DUCKDB_TYPES[column.type] for column in table.columns}
     if not paths:
         columns = ", ".join(f"cast(null as {sql_type}) as {identifier(name)}" for name, sql_type in types.items())
         return f"select {columns} where false"
-    columns = ", ".join(map(identifier, types))
-    options = ["union_by_name = false", f"hive_partitioning = {'true' if partitions else 'false'}"]
+    present = _columns_in(paths if is_mixed else paths[:1]) | set(partitions)
+    columns = ", ".join(
+        identifier(name) if name in present else f"cast(null as {sql_type}) as {identifier(name)}"
+        for name, sql_type in types.items()
+    )
+    options = [
+        f"union_by_name = {'true' if is_mixed else 'false'}",
+        f"hive_partitioning = {'true' if partitions else 'false'}",
+    ]
     if partitions:
         hive = ", ".join(f"{literal(name)}: {types[name]}" for name in partitions)
         options.append(f"hive_types = {{{hive}}}")
     where = f" where tenant = {literal(tenant)}" if tenant is not None and "tenant" in types else ""
     listed = ", ".join(map(literal, paths))
     return f"select {columns} from read_parquet([{listed}], {', '.join(options)}){where}"
+
+
+def _columns_in(paths: list[str]) -> set[str]:
+    import polars as pl
+
+    return {name for path in paths for name in pl.read_parquet_schema(path)}

@@ -31,6 +31,7 @@ class Draft:
 
     def __init__(self, lake: Lake, snapshot: Snapshot, handle: DeltaTable, run: str) -> None:
         self.lake, self.snapshot, self.handle, self.run = lake, snapshot, handle, run
+        self.new_columns: dict[str, list[str]] = {}
         self.adds: dict[str, list[FileAdd]] = {}
         self.removes: dict[str, list[FileRemove]] = {}
 
@@ -77,7 +78,7 @@ class Draft:
             number=self.snapshot.number + 1, name=self.run, kind=kind, created_at=now_text(),
             partition_by=self.snapshot.partition_by, adds=self.adds, removes=self.removes,
             cursors=dict[str, Cursor](self.snapshot.cursors), erasure_epoch=self.snapshot.erasure_epoch,
-            stale=self.snapshot.stale, report=dict(report),
+            stale=self.snapshot.stale, report=dict(report), new_columns=self.new_columns,
         )  # fmt: skip
         return msgspec.structs.replace(run, **changes)
 
@@ -91,9 +92,12 @@ def open_draft(lake: Lake) -> Draft:
     """Read the newest snapshot and return a draft on it. Ledgers are read after this. Raises `RunLost`."""
     snapshot = lake.newest()
     handle = head_handle(lake, snapshot)
-    if add_new_columns(lake, snapshot):
+    columns = add_new_columns(lake, snapshot)
+    if columns:
         handle = head_handle(lake, snapshot)
-    return Draft(lake, snapshot, handle, new_run_name(snapshot))
+    draft = Draft(lake, snapshot, handle, new_run_name(snapshot))
+    draft.new_columns = columns
+    return draft
 
 
 def run_until_won(

@@ -39,6 +39,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One consistent version of all tables. `stale` names derived tables that lag behind `events`.
 
     `decided`: erasures (by id) that the run applied or refused; `erasure_epoch` counts all decided up to here.
+    `evolved`: tables whose older files may lack a column that newer ones have.
     """
 
     format: int = FORMAT
@@ -52,6 +53,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     erasure_epoch: int = 0
     stale: tuple[str, ...] = ()
     decided: dict[str, str] = {}
+    evolved: tuple[str, ...] = ()
     report: dict[str, Any] = {}
 
     @property
