@@ -11,7 +11,7 @@ from tests.support.bare_writer import FOLDER, BareWriter, group, plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder, write_fully
-from trajlake.runtime.frame import frame_size, lay_out, prepare
+from trajlake.runtime.frame import CONTROL_TRAJECTORY, control_frame, frame_size, lay_out, prepare
 from trajlake.runtime.journal_errors import SegmentCorrupt
 from trajlake.runtime.segment import segment_path
 from trajlake.runtime.segment_format import BLOCK_SIZE
@@ -73,11 +73,16 @@ def test_a_segment_cut_at_every_frame_boundary_keeps_all_earlier_events(sealed: 
 
 
 @pytest.mark.parametrize(
-    ("what", "epoch_change", "size"),
-    [("another epoch", 1, 100), ("no payload", 0, 0), ("a payload over the limit", 0, FRAME_MAX + 8)],
+    ("what", "epoch_change", "size", "position"),
+    [
+        ("another epoch", 1, 100, 0),
+        ("no payload", 0, 0, 0),
+        ("a payload over the limit", 0, FRAME_MAX + 8, 0),
+        ("a place in its barrier that does not follow", 0, 100, 99),
+    ],
 )
 def test_a_frame_that_is_whole_but_for_one_rule_ends_the_segment_before_it(
-    what: str, epoch_change: int, size: int
+    what: str, epoch_change: int, size: int, position: int
 ) -> None:
     """Right lsn, right checksums, right place: only the rule itself can tell."""
     data, events, _ = segment_of(16_384, sealed=False)
@@ -86,11 +91,21 @@ def test_a_frame_that_is_whole_but_for_one_rule_ends_the_segment_before_it(
     template = prepare(event_of(events[-1].trajectory_id, 10_000), info_of(events[-1].trajectory_id))
     parts: list[bytes] = []
     frame = (template[0], payload, crc32(payload), frame_size(size))
-    lay_out([frame], whole.header.epoch + epoch_change & 0xFFFFFFFF, whole.last_lsn + 1, 0, parts)
+    lay_out([frame], whole.header.epoch + epoch_change & 0xFFFFFFFF, whole.last_lsn + 1, position, parts)
     forged = data[: whole.end_offset] + b"".join(parts) + bytes(4096)
     scan = scan_segment(forged)
     assert (len(scan.offsets), scan.end) == (len(events), "torn"), what
     assert scan.proved == whole.proved
+
+
+def test_a_trajectory_frame_of_another_epoch_is_not_taken_in() -> None:
+    data, events, _ = segment_of(16_384, sealed=False)
+    whole = scan_segment(data)
+    info = info_of("stale")
+    frame = control_frame(CONTROL_TRAJECTORY, info.payload, whole.header.epoch + 1 & 0xFFFFFFFF, key=info.key)
+    scan = scan_segment(data[: whole.end_offset] + frame + bytes(4096))
+    assert (len(scan.offsets), scan.end) == (len(events), "torn")
+    assert info.key not in scan.infos
 
 
 def test_a_segment_cut_at_a_thousand_random_offsets_keeps_all_earlier_events() -> None:
