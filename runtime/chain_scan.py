@@ -38,7 +38,7 @@ def chain_breaks(scan: SegmentScan) -> Iterator[int]:
         head, heads[owner] = heads[owner], found.hex()
         if not known or code not in names:
             continue
-        bound = hashed(b"%b\n%b" % (salt.hex().encode(), data[start : start + length])).hexdigest()
+        bound = hashed(b"".join((salt.hex().encode(), b"\n", data[start : start + length]))).hexdigest()
         text = f"{head}{owners[owner]}{number}\n{names[code]}\n{version}\n{token}\n{turn}\n{recorded_at}\n{bound}"
         if hashed(text.encode()).hexdigest() != heads[owner]:
             yield scan.first_lsn + index
