@@ -37,8 +37,13 @@ class Stubs:
         self.by_name = {**(by_name or {}), **more}
         self.rest, self.real = rest, frozenset(real)
 
-    def over(self, tools: Mapping[str, Tool], prefix: Iterable[Event], blob: Blob) -> dict[str, Tool]:
-        """Return the branch's tools. Raises `Misuse` for a tool without a stand-in, or a stub of no tool."""
+    def over(
+        self, tools: Mapping[str, Tool], prefix: Iterable[Event], blob: Blob, *, files: bool = False
+    ) -> dict[str, Tool]:
+        """Return the branch's tools; with `files`, stand-ins of `local` tools work on the branch's own files.
+
+        Raises `Misuse` for a tool without a stand-in, or a stub of no tool.
+        """
         unknown = (set(self.by_name) | self.real) - set(tools)
         if unknown:
             raise Misuse(f"Stubs: no tool is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(tools))}")
@@ -54,7 +59,7 @@ class Stubs:
             if name in self.real:
                 made[name] = tool
             elif name in self.by_name:
-                made[name] = stand_in(tool, self.by_name[name])
+                made[name] = stand_in(tool, self.by_name[name], files=files and callable(self.by_name[name]))
             else:
                 assert answers is not None
                 made[name] = stand_in(tool, answers.of(name))
@@ -91,14 +96,14 @@ class Answers:
         return answer
 
 
-def stand_in(tool: Tool, stub: Any) -> Tool:
+def stand_in(tool: Tool, stub: Any, *, files: bool = False) -> Tool:
     """Return the tool with another body: nothing of the real one (gateway, probe, precheck) is asked any more."""
     if isinstance(stub, Tool):
         stub = stub.function
     function = stub if callable(stub) else lambda **_: stub
     options = replace(
         tool.options, probe=None, gateway=None, precheck=None, asynchronous=False, deadline_s=None, name=tool.name,
-        effect="read" if tool.effect == "local" else tool.effect,
+        effect="read" if tool.effect == "local" and not files else tool.effect,
     )  # fmt: skip
     takes_call = callable(stub) and "call" in inspect.signature(stub).parameters
     return replace(tool, function=function, options=options, takes_call=takes_call)

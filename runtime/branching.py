@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os.path
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -25,10 +26,14 @@ from .agent import driver_async, driver_sync
 from .agent.authorize import policy_version
 from .agent.enter import Order
 from .agent.errors import Misuse
+from .agent.files import Files
 from .agent.leave import abandon
 from .agent.life import conclude, prepare
 from .agent.outcome import Outcome
 from .agent.requests import Steps
+from .agent.restore import CannotApply, rebuild
+from .agent.restore import _make_equal as make_files
+from .agent.restore import _read as read_snapshot
 from .agent.session import Setup
 from .branch_session import BranchLoop, BranchSession, Parent
 from .branch_stubs import Stubs
@@ -37,6 +42,7 @@ from .replaying.sources import RootSource
 from .tools import Tool, declared_schema_hash
 
 if TYPE_CHECKING:
+    from .agent.ports import Ports
     from .journal import Journal
 
 __all__ = ["BranchReport", "Branched", "Change", "Share", "Stubs", "branch"]
@@ -121,14 +127,17 @@ def branch(
     id: str,  # noqa: A002
     at_turn: int, change: Change | str, *, tools: Stubs | None = None,
     agent: Callable[..., Any], n: int = 1, journal: Journal | None = None, model: Any = None,
-    budget: Mapping[str, Any] | None = None, measure: Callable[[Outcome, list[Event]], Any] | None = None,
+    budget: Mapping[str, Any] | None = None, workspace: str | None = None,
+    measure: Callable[[Outcome, list[Event]], Any] | None = None,
 ) -> BranchReport:  # fmt: skip
     """Run `n` branches of trajectory `id` from the beginning of turn `at_turn`, one after another.
 
     `source`: where the parent is recorded; a `Journal` is both that and where branches are written, else give
     `journal`. `measure(outcome, events)` names what came out (default: how it ended, and what was done first). The
-    parent's limits and approvals are not inherited: give a `budget`. Raises `Misuse` before anything runs where a tool
-    has no stand-in, the workspace cannot be as it was, or the model is not known; `NoSuchTurn` for a turn not reached.
+    parent's limits and approvals are not inherited: give a `budget`. `workspace`: a folder; each branch finds the
+    parent's files as they were at the fork in `workspace/<its id>`, and its tools must work there. Raises `Misuse`
+    before anything runs where a tool has no stand-in, the workspace cannot be as it was, or the model is not known;
+    `NoSuchTurn` for a turn not reached.
     """
     home, record = _open(source, id, journal)
     change = Change(what=change) if isinstance(change, str) else change
@@ -139,11 +148,13 @@ def branch(
         raise Misuse("branch: after the fork a model is asked; give model=, or Change(model=...)")
     if n < 1:
         raise Misuse(f"branch: n={n} must be at least 1")
-    made = (tools or Stubs()).over({**home.tools, **(change.tools or {})}, record.read(), record.blob)
-    _check_workspace(started, made, home.tools)
+    made = (tools or Stubs()).over(
+        {**home.tools, **(change.tools or {})}, record.read(), record.blob, files=workspace is not None
+    )
+    _check_workspace(started, made, home.tools, workspace)
     ids, outcomes, labels = [], [], []
     for name in _free_ids(home, id, at_turn, n):
-        run = _Run(home, record, events, at_turn, change, made, chosen, budget or {})
+        run = _Run(home, record, events, at_turn, change, made, chosen, budget or {}, workspace)
         outcome, own = run.live(agent, name)
         ids.append(name)
         outcomes.append(outcome)
@@ -191,10 +202,11 @@ class _Run:
 
     def __init__(
         self, journal: Journal, record: Record, events: list[Event], at_turn: int, change: Change,
-        tools: Mapping[str, Tool], model: Any, budget: Mapping[str, Any],
+        tools: Mapping[str, Tool], model: Any, budget: Mapping[str, Any], workspace: str | None,
     ) -> None:  # fmt: skip
         self._journal, self._record, self._events = journal, record, events
         self._at_turn, self._change, self._tools, self._model, self._budget = at_turn, change, tools, model, budget
+        self._workspace = workspace
 
     def live(self, agent: Callable[..., Any], name: str) -> tuple[Outcome, list[Event]]:
         """Run the agent from the fork on; return the outcome and the branch's own events."""
@@ -206,6 +218,9 @@ class _Run:
         started: TaskStarted = parent.started
         sampling = change.sampling if change.sampling is not None else parent.session.value(started.sampling)
         live = replace(journal.ports, blobs=_BothBlobs(journal.ports.blobs, self._record))
+        folder = None if self._workspace is None else os.path.join(os.fspath(self._workspace), name.replace("/", "_"))
+        if folder is not None:
+            _files_at_fork(parent, live, folder)
         s = BranchSession(live, setup, parent, name)
         for ref, wire in (change.messages or {}).items():
             s.edits[ref] = wire if isinstance(wire, str) else values.to_tree(dict(wire))
@@ -214,6 +229,7 @@ class _Run:
             model=self._model.name, model_version=str(self._model.version), sampling=sampling, budget=self._budget,
             tool_schema_version=declared_schema_hash(self._tools), prompt_version=started.prompt_version,
             subjects=started.subjects, principal=journal.principal, started=self._declared,
+            workspace=folder,
         )  # fmt: skip
         more = {"model": self._model, "parameters": sampling}
         if inspect.iscoroutinefunction(agent):
@@ -335,15 +351,28 @@ def _prefix(record: Record, at_turn: int) -> list[Event]:
     return [event for event in events if event.sequence_number <= last]
 
 
-def _check_workspace(started: TaskStarted, tools: Mapping[str, Tool], real: Mapping[str, Tool]) -> None:
-    """A branch whose tools work on files needs them as they were at the fork; stand-ins need none."""
+def _check_workspace(
+    started: TaskStarted, tools: Mapping[str, Tool], real: Mapping[str, Tool], workspace: str | None
+) -> None:
+    """A branch whose tools work on files needs them as they were at the fork; stand-ins that touch none need none."""
     on_files = sorted(name for name, tool in tools.items() if tool.effect == "local" and tool is real.get(name))
-    if on_files:
-        how = "was not tracked" if started.workspace != "tracked" else "is not rebuilt for branches yet"
+    if workspace is not None and started.workspace != "tracked":
+        raise Misuse("branch: the parent's files were not tracked, so they cannot be as they were at the fork")
+    if on_files and workspace is None:
         raise Misuse(
-            f"branch: {', '.join(on_files)} would work on the workspace as it was at the fork, which {how}: "
-            "give a stub for each"
+            f"branch: {', '.join(on_files)} would work on the workspace as it was at the fork: give workspace=PATH "
+            "(the parent's must have been tracked), or a stub for each"
         )
+
+
+def _files_at_fork(parent: Parent, ports: Ports, path: str) -> None:
+    """Put the parent's files as they were at the fork into a folder: its first snapshot and every change since."""
+    s = parent.session
+    try:
+        tree, _ = rebuild(s, read_snapshot(s, parent.started.workspace_snapshot), -1)
+    except CannotApply as why:
+        raise Misuse(f"branch: the workspace cannot be as it was at the fork: {why}") from None
+    make_files(s, Files(ports, s.rules, path, parent.tenant), tree)
 
 
 def _free_ids(journal: Journal, parent: str, at_turn: int, n: int) -> list[str]:

@@ -24,6 +24,9 @@ def branch(
     stubs: Annotated[
         str | None, typer.Option("--stubs", metavar="MODULE:OBJECT", help="Stand-ins; default: recorded answers.")
     ] = None,
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", metavar="PATH", help="Put the files of the fork there, by branch.")
+    ] = None,
     n: Annotated[int, typer.Option("-n", "--times", help="How many branches.")] = 1,
     journal: JOURNAL = None,
     lake: LAKE = None,
@@ -52,6 +55,7 @@ def branch(
     with runner.journal:
         report = run(
             record, trajectory_id, at_turn, Change(what=change, messages=_items(item or [])), tools=chosen,
+            workspace=workspace,
             agent=runner.agent, n=n, journal=runner.journal, model=runner.model,
         )  # fmt: skip
     if as_json:

@@ -7,7 +7,7 @@ finds it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from ..tools import Tool, ToolOptions, make_tool
 
@@ -21,6 +21,12 @@ class Toolbox:
         self.policy = policy
         self.tools: dict[str, Tool] = {}
         self.resolvers: dict[str, Callable[..., Any]] = {}
+
+    @overload
+    def tool(self, function: Callable[..., Any]) -> Tool: ...
+
+    @overload
+    def tool(self, function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 
     def tool(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Register a tool; a decorator, with or without options."""

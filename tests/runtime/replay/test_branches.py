@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,32 +218,44 @@ def test_a_branch_is_not_replayed_resumed_or_branched_again(case: Case) -> None:
         branch(case.journal, "clean~1.0", 1, "x", agent=case.agent, model=case.model)
 
 
-def test_local_tools_need_a_stub_while_the_workspace_is_not_rebuilt(journal: Journal) -> None:
-    journal.policy = type("Untracked", (), {"version": "1", "workspace": "untracked", "__call__": _allow})()
+def test_local_tools_need_the_files_of_the_fork_or_a_stub(journal: Journal, tmp_path: Path) -> None:
+    files, seen = tmp_path / "files", []
+    files.mkdir()
+    (files / "a.txt").write_text("start\n")
 
     @journal.tool(effect="local")
-    def edit(path: str) -> str:
-        return path
+    def edit(text: str) -> str:
+        (files / "a.txt").write_text((files / "a.txt").read_text() + text)
+        return "ok"
 
-    model = scripted([[("edit", {"path": "a"})], "done"])
+    model = scripted([[("edit", {"text": "one\n"})], [("edit", {"text": "two\n"})], "done"])
 
     def agent(t: Any) -> None:
-        for turn in t.turns(max=3):
+        t.context.user(t.task)
+        for turn in t.turns(max=5):
             reply = turn.model()
             turn.tools(reply.calls)
             if not reply.calls:
                 t.finish()
 
-    journal.run(agent, "files", task="go", model=model)
-    with pytest.raises(Misuse, match="workspace as it was at the fork"):
-        branch(journal, "files", 0, "x", agent=agent, model=model, tools=Stubs(real=["edit"]))
-    assert branch(journal, "files", 0, "x", agent=agent, model=model).outcomes[0].status == "completed"
+    journal.run(agent, "files", task="go", model=model, workspace=str(files))
+    with pytest.raises(Misuse, match="as it was at the fork"):
+        branch(journal, "files", 1, "x", agent=agent, model=model, tools=Stubs(real=["edit"]))
+    assert branch(journal, "files", 1, "x", agent=agent, model=model).outcomes[0].status == "completed"
 
+    def edit_there(text: str) -> str:
+        place = tmp_path / "branches" / "files~1.1" / "a.txt"
+        seen.append(place.read_text())
+        place.write_text(place.read_text() + text.upper())
+        return "ok"
 
-def _allow(self: Any, call: Any, state: Any) -> Any:
-    from trajlake.runtime.tools import Allow
-
-    return Allow()
+    (name,) = branch(
+        journal, "files", 1, "x", agent=agent, model=model, tools=Stubs(edit=edit_there),
+        workspace=str(tmp_path / "branches"),
+    ).ids  # fmt: skip
+    assert seen == ["start\none\n"], "the files stood as they were before turn 1"
+    assert (tmp_path / "branches" / name / "a.txt").read_text() == "start\none\nTWO\n"
+    assert (files / "a.txt").read_text() == "start\none\ntwo\n"
 
 
 def test_an_asyncio_agent_branches_too(journal: Journal) -> None:
