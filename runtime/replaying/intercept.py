@@ -264,7 +264,7 @@ def _clock_class(real: type[datetime.datetime], caught: Interception) -> type:
 
         @classmethod
         def utcnow(cls) -> Any:
-            made = lambda: real.now(datetime.UTC).replace(tzinfo=None)  # noqa: E731
+            made: Callable[[], Any] = lambda: real.now(datetime.UTC).replace(tzinfo=None)  # noqa: E731
             return caught.read("datetime.utcnow", made) if caught.is_harness() else made()
 
         @classmethod
