@@ -239,7 +239,10 @@ def check(run: Run, outcome: Outcome | ResumeRefused) -> None:
     assert all(count == 1 or key for key, count in run.sent.items())
     check_checkpoints(run, events)
     journal: Any = SimpleNamespace(
-        tools=run.tools(run.host.start(None)), policy=None, resolvers={}, ports_for_reading=run.ports
+        tools=run.tools(run.host.start(None)),
+        policy=Rules(run.agent_seed),
+        resolvers={},
+        ports_for_reading=run.ports,
     )
     for cold in (False, True):
         report = replay(agent_for(run.agent_seed), events, journal=journal, cold=cold)

@@ -108,8 +108,9 @@ def check(run: Run, outcome: Outcome) -> None:
     assert state.execution.vars["sum"].value == total
     check_context(events)
     journal: Any = SimpleNamespace(
-        tools=tools_for(run.world, run.host.start(None)), policy=SometimesNo(), resolvers={}, ports_for_reading=run.ports
-    )
+        tools=tools_for(run.world, run.host.start(None)), policy=SometimesNo(), resolvers={},
+        ports_for_reading=run.ports,
+    )  # fmt: skip
     for cold in (False, True):
         report = replay(agent_for(run.agent_seed, Seen()), events, journal=journal, cold=cold)
         assert report.same, report

@@ -226,11 +226,11 @@ def test_sockets_and_pipes_are_passed_over(work: Path) -> None:
     assert list(Workspace(REAL_ENV, str(work)).look().entries) == ["f"]
 
 
-def test_a_missing_folder_and_an_unreadable_file_are_named(work: Path) -> None:
+def test_a_missing_folder_and_one_that_is_a_file_are_named(work: Path) -> None:
     with pytest.raises(WorkspaceError, match="no such folder"):
         Workspace(REAL_ENV, str(work / "none")).look()
+    (work / "f").write_text("f")
     with pytest.raises(WorkspaceError, match="no such folder"):
-        (work / "f").write_text("f")
         Workspace(REAL_ENV, str(work / "f")).look()
 
 
