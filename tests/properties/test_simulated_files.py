@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulated_host import Crash, Host, Process, SimulatedLog, performer, ports_of
+from tests.support.simulated_host import Crash, Host, Process, SimulatedCheckpoints, SimulatedLog, performer, ports_of
 from trajlake.runtime import Allow, ResumeRefused
 from trajlake.runtime.agent import driver_sync
 from trajlake.runtime.agent.enter import Order
 from trajlake.runtime.agent.outcome import Outcome
 from trajlake.runtime.agent.session import Session, Setup
-from trajlake.runtime.checkpoint import Record, load
+from trajlake.runtime.checkpoint import load
 from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.replay_run import replay
 from trajlake.runtime.tools import Tool, ToolOptions, make_tool
@@ -53,21 +53,6 @@ class Rules:
         return Allow()
 
 
-class Notes:
-    """Checkpoints in use, in memory; those given up may no longer be read."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def note(self, record: Record) -> None:
-        self.records = [*(one for one in self.records if one.root != record.root), record]
-
-    def remove_old(self, tenant: str, trajectory_id: str, newest_covers: int, keep: int) -> list[Record]:
-        old = sorted((one for one in self.records if one.covers <= newest_covers), key=lambda one: one.covers)[:-keep]
-        self.records = [one for one in self.records if one not in old]
-        return old
-
-
 class Run:
     """One simulated trajectory with a real folder."""
 
@@ -75,7 +60,7 @@ class Run:
         self.agent_seed, self.folder = agent_seed, folder
         self.host = Host(luck_seed)
         self.luck = random.Random(luck_seed + 7)
-        self.notes = Notes()
+        self.notes = SimulatedCheckpoints()
         self.sent: Counter[str] = Counter()
         self.steps: list[int] = []
         shutil.rmtree(folder, ignore_errors=True)

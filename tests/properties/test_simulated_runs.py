@@ -7,13 +7,14 @@ context are what the agent saw, the chain verifies, and a cold replay asks for t
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.simulated_agents import NAMES, Seen, SometimesNo, World, agent_for, answer, model_for, tools_for
-from tests.support.simulated_host import Crash, Host, SimulatedLog, performer, ports_of
+from tests.support.simulated_host import Crash, Host, SimulatedCheckpoints, SimulatedLog, performer, ports_of
 from trajlake.runtime.agent import driver_sync
 from trajlake.runtime.agent.enter import Order
 from trajlake.runtime.agent.life import Outcome
@@ -36,6 +37,7 @@ class Run:
         self.host = Host(luck_seed)
         self.world = World(random.Random(luck_seed + 1), self.host)
         self.seen = Seen()
+        self.checkpoints = SimulatedCheckpoints()
         self.steps: list[int] = []
 
     def live(self, crash_at: int | None) -> Outcome | None:
@@ -43,7 +45,7 @@ class Run:
         process = self.host.start(crash_at)
         log = SimulatedLog(self.host, process)
         tools = tools_for(self.world, process)
-        self.ports = ports_of(self.host, process, log)
+        self.ports = replace(ports_of(self.host, process, log), checkpoints=self.checkpoints)
         session = Session(self.ports, Setup(tools=tools, policy=SometimesNo()), "default", ID)
         model = model_for(self.agent_seed)
         order = Order(

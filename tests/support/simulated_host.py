@@ -15,6 +15,7 @@ import msgspec
 
 from trajlake.runtime.agent.ports import Found, Ports
 from trajlake.runtime.agent.requests import Block, Done, Next, Request, Sleep, Start, Wait
+from trajlake.runtime.checkpoint import Record
 from trajlake.runtime.env import Env
 from trajlake.runtime.frame import TrajectoryInfo
 from trajlake.runtime.lease import Claim, Head, Lease, LeaseBusy, LeaseChanged, LeaseLost, LeaseRecord, Tenure
@@ -257,6 +258,21 @@ class SimulatedMail:
 
     def trajectories(self) -> Iterator[tuple[str, str]]:
         return iter({(item.tenant, item.trajectory_id) for item in self._host.mail})
+
+
+class SimulatedCheckpoints:
+    """Checkpoints in use, in memory; those given up may no longer be read."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def note(self, record: Record) -> None:
+        self.records = [*(one for one in self.records if one.root != record.root), record]
+
+    def remove_old(self, tenant: str, trajectory_id: str, newest_covers: int, keep: int) -> list[Record]:
+        old = sorted((one for one in self.records if one.covers <= newest_covers), key=lambda one: one.covers)[:-keep]
+        self.records = [one for one in self.records if one not in old]
+        return old
 
 
 class _Arbiter:
