@@ -125,7 +125,7 @@ class Database:
 
     def _connect(self) -> Connection:
         connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="trajlake",
+            self._url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, fallback_application_name="trajlake",
             keepalives_idle=10, keepalives_interval=5, keepalives_count=3, tcp_user_timeout=20_000,
         )  # fmt: skip
         try:

@@ -21,7 +21,7 @@ TALK = jsonl({"who": "me", "says": "hi"}, {"who": "bot", "says": "hello"}, {"odd
 
 def template(project: Path) -> tuple[str, dict[str, Any]]:
     text = (project / "ingest" / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "IMPORTER" in block]
     names: dict[str, Any] = {}
     exec(code, names)
     return code, names

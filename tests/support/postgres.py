@@ -45,13 +45,14 @@ def _remove_if_empty(folder: Path) -> None:
 
 @contextlib.contextmanager
 def schema_url(server_url: str | None = None) -> Iterator[str]:
-    """A URL whose objects live in a fresh schema, dropped afterwards."""
+    """A URL whose objects live in a fresh schema, dropped afterwards with every connection the test left open."""
     base = server_url or shared_server().get_uri()
     name = f"t{uuid.uuid4().hex[:12]}"
     with psycopg.connect(base, autocommit=True) as connection:
         connection.execute(f"create schema {name}")
-    yield f"{base}&options={quote(f'-csearch_path={name}')}"
+    yield f"{base}&application_name={name}&options={quote(f'-csearch_path={name}')}"
     with psycopg.connect(base, autocommit=True) as connection:
+        connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s", [name])
         connection.execute(f"drop schema {name} cascade")
 
 

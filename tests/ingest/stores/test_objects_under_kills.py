@@ -18,7 +18,7 @@ from trajlake.runtime.lease import Claim, take_lease
 from trajlake.runtime.replica import frames_of
 from trajlake.schemas.ids import trajectory_key
 
-pytestmark = [pytest.mark.s3, pytest.mark.long]
+pytestmark = [pytest.mark.s3, pytest.mark.soak]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -86,7 +86,7 @@ def park(bench: Bench, count: int) -> None:
     before = threading.active_count()
     for number in range(count):
         assert journal.run(agent, f"t{number}", task=1).status == "parked"
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     assert all(record.holder is None for record in journal.ports.leases.records())
 
 

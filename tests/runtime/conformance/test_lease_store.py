@@ -40,8 +40,11 @@ def run_out(backend) -> None:
 
 
 def take(backend, worker="a", **more):
-    key = trajectory_key("default", "order-7").hex()
-    return take_lease(backend.leases(), backend.arbiter(), claim(worker), key, **more)
+    return take_from(backend.leases(), backend.arbiter(), worker, **more)
+
+
+def take_from(leases, arbiter, worker, **more):
+    return take_lease(leases, arbiter, claim(worker), trajectory_key("default", "order-7").hex(), **more)
 
 
 def test_an_unknown_trajectory_has_no_record(backend):
@@ -178,15 +181,16 @@ def test_sixteen_racing_workers_get_the_lease_one_after_another_under_distinct_t
     gate = threading.Barrier(16)
 
     def work(number: int) -> None:
+        leases, arbiter = backend.leases(), backend.arbiter()  # one process has one of each, however often it tries
         gate.wait()
         for _ in range(400):
             try:
-                lease, _ = take(backend, f"w{number}")
+                lease, _ = take_from(leases, arbiter, f"w{number}")
             except LeaseBusy:
                 time.sleep(0.002)
                 continue
             tokens.append(lease.token)
-            backend.leases().release(lease)
+            leases.release(lease)
             return
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
