@@ -11,6 +11,9 @@ import pytest
 
 from tests.pipelines.forgetting import SECRET, A, a_lake, digest_of, picture
 
+pytestmark = pytest.mark.long
+"""Whole commands in processes of their own: what they call is tested in `make test` as functions."""
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:

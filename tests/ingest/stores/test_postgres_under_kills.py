@@ -99,6 +99,7 @@ def fight(seed: int, kills: int) -> None:
         server.close()
 
 
+@pytest.mark.long
 def test_a_few_kills_break_no_promise():
     fight(random.randrange(2**30), kills=2)
 

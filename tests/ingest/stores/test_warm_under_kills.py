@@ -114,6 +114,7 @@ def compare(root: Root, url: str, seed: int) -> None:
         assert (superseded, held_back) == (len(expected.superseded), len(expected.held_back)), f"seed {seed}: {name}"
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_doubled_by_a_few_kills(tmp_path):
     fight(tmp_path, seed=random.randrange(2**30), kills=3)
 
