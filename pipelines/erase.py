@@ -31,7 +31,7 @@ from trajlake.pipelines.lake_errors import LakeError, LakeMissing
 from trajlake.pipelines.ledger import append_in_order
 from trajlake.pipelines.old_files import remove_old_files
 from trajlake.pipelines.protocol import is_complete
-from trajlake.pipelines.run_draft import open_draft
+from trajlake.pipelines.run_draft import Draft, as_it_stands, on_newest
 from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.staging import sweep_staging
 from trajlake.pipelines.standing import Erasure, TrajectoryKey, keys_frame, read_standing
@@ -134,15 +134,14 @@ def continue_erasures(
 def what_would_go(lake: str, wanted: Wanted) -> EraseReport:
     """Say which trajectories an erasure would cover and which holds stand against it; write nothing."""
     opened = Lake.open(lake)
-    draft = open_draft(opened)
-    known = known_subjects(draft)
+    known, snapshot = as_it_stands(opened, lambda draft: (known_subjects(draft), draft.snapshot))
     standing = read_standing(opened)
     asked = Erasure(erasure_id="", epoch=0, state="requested", tenant=wanted.tenant,
                     trajectory_id=wanted.trajectory_id, subject=wanted.subject)  # fmt: skip
     keys = targets_of(asked, known)
     held = [key for key in keys if standing.is_held(*key, known.get(key, frozenset()))]
     return EraseReport(
-        state="dry_run", snapshot=draft.snapshot.number, trajectories=keys, held=held, related=_related(opened, keys)
+        state="dry_run", snapshot=snapshot.number, trajectories=keys, held=held, related=_related(opened, keys)
     )
 
 
@@ -157,7 +156,7 @@ def _go_on(lake: Lake, erasure: Erasure, places: Places, step: Callable[[str], N
         held = decided.report.get("held", ())
         report.held = [(tenant, name) for asked, tenant, name in held if asked == erasure.erasure_id]
         return report
-    target = _target(lake, erasure, decided)
+    target = on_newest(lake, lambda draft: _target(draft, erasure, decided), step)
     report.trajectories = sorted(target.keys)
     report.related = _related(lake, report.trajectories)
     writers = writers_that_hold(target, places)
@@ -185,9 +184,8 @@ def _go_on(lake: Lake, erasure: Erasure, places: Places, step: Callable[[str], N
     return report
 
 
-def _target(lake: Lake, erasure: Erasure, decided: Snapshot) -> Target:
-    draft = open_draft(lake)
-    standing = read_standing(lake)
+def _target(draft: Draft, erasure: Erasure, decided: Snapshot) -> Target:
+    standing = read_standing(draft.lake)
     known = known_subjects(draft)
     keys = {tuple(key) for key in decided.report.get("trajectories", ())}
     keys = {key for key in keys if erasure.covers(key[0], key[1], known.get(key, frozenset()))}
@@ -209,13 +207,17 @@ def _target(lake: Lake, erasure: Erasure, decided: Snapshot) -> Target:
     )
 
 
+def _trajectories(lake: Lake) -> pl.DataFrame:
+    return as_it_stands(lake, lambda draft: read_rows(draft.files("trajectories"), SNAPSHOT_TABLES["trajectories"]))
+
+
 def _statuses(lake: Lake) -> dict[TrajectoryKey, str]:
-    rows = read_rows(lake.files(lake.newest(), "trajectories"), SNAPSHOT_TABLES["trajectories"])
+    rows = _trajectories(lake)
     return {(tenant, i): status for tenant, i, status in rows.select("tenant", "trajectory_id", "status").iter_rows()}
 
 
 def _related(lake: Lake, keys: list[TrajectoryKey]) -> list[TrajectoryKey]:
-    rows = read_rows(lake.files(lake.newest(), "trajectories"), SNAPSHOT_TABLES["trajectories"])
+    rows = _trajectories(lake)
     asked = keys_frame(keys)
     found: set[TrajectoryKey] = set()
     for prefix in ("branch_of", "parent"):

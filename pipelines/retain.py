@@ -21,7 +21,7 @@ from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError
 from trajlake.pipelines.protocol import may_expire
 from trajlake.pipelines.retention_policy import Rule
-from trajlake.pipelines.run_draft import Draft, open_draft
+from trajlake.pipelines.run_draft import Draft, as_it_stands
 from trajlake.pipelines.snapshot import RunFile
 from trajlake.pipelines.standing import Standing, keys_frame, read_standing, subjects_of
 from trajlake.pipelines.table_files import may_hold, read_rows
@@ -63,9 +63,12 @@ def retain(
     moment = time.time() if now is None else now
     report = RetainReport()
     if dry_run:
-        draft = open_draft(opened)
-        _count(report, draft, _due(draft, read_standing(opened), rules, moment))
-        report.outcome, report.snapshot = "dry_run", draft.snapshot.number
+
+        def count(draft: Draft) -> int:
+            _count(report, draft, _due(draft, read_standing(opened), rules, moment))
+            return draft.snapshot.number
+
+        report.outcome, report.snapshot = "dry_run", as_it_stands(opened, count)
         return report
     snapshot = run_on_decided(
         opened, lambda draft, standing: _take(draft, standing, rules, moment, report),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from trajlake.pipelines.commit import Step, add_new_columns, commit_run, finish_half_done, head_handle, no_step
 from trajlake.pipelines.lake import DataFile, Lake, files_of, now_text
-from trajlake.pipelines.lake_errors import RunLost
+from trajlake.pipelines.lake_errors import LakeDamaged, RunLost
 from trajlake.pipelines.ledger import append_ledger
 from trajlake.pipelines.rewrite import without
 from trajlake.pipelines.snapshot import Cursor, FileAdd, FileRemove, RunFile, Snapshot
@@ -24,6 +24,8 @@ from trajlake.pipelines.table_files import write_files
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 ATTEMPTS = 20
+
+Found = TypeVar("Found")
 
 
 class Draft:
@@ -132,7 +134,39 @@ def run_until_won(
     raise AssertionError("attempts is at least 1")
 
 
-def drafted(draft: Draft, make: Callable[[Draft], RunFile | None]) -> RunFile | None:
+def on_newest(lake: Lake, look: Callable[[Draft], Found], step: Step = no_step) -> Found:
+    """Return what `look` finds on the newest snapshot once no run is half-done; again where one came in between.
+
+    Raises `RunLost` after `ATTEMPTS` races.
+    """
+    for attempt in range(ATTEMPTS):
+        finish_half_done(lake, step)
+        try:
+            return drafted(open_draft(lake), look)
+        except RunLost:
+            step("another launcher was ahead")
+            if attempt + 1 == ATTEMPTS:
+                raise
+    raise AssertionError("attempts is at least 1")
+
+
+def as_it_stands(lake: Lake, look: Callable[[Draft], Found]) -> Found:
+    """Return what `look` finds on the newest snapshot, whatever others have half-done. Writes nothing, for dry runs.
+
+    Begins again where the snapshot's files went meanwhile. Raises `RunLost` after `ATTEMPTS` races.
+    """
+    for attempt in range(ATTEMPTS):
+        snapshot = lake.newest()
+        try:
+            draft = Draft(lake, snapshot, lake.handle("events", snapshot.tables["events"]), "dry run")
+            return drafted(draft, look)
+        except (RunLost, LakeDamaged):
+            if attempt + 1 == ATTEMPTS or lake.newest().number == snapshot.number:
+                raise
+    raise AssertionError("attempts is at least 1")
+
+
+def drafted(draft: Draft, make: Callable[[Draft], Found]) -> Found:
     """Call `make`. What it raises because its snapshot's files have gone meanwhile is a lost race."""
     try:
         return make(draft)

@@ -19,6 +19,7 @@ from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeMissing
 from trajlake.pipelines.maintain import MaintainOptions, maintain
 from trajlake.pipelines.pins import Pin, files_to_pin, put_pin, read_pin
+from trajlake.pipelines.retain import retain
 from trajlake.pipelines.standing import read_standing
 from trajlake.pipelines.verify import verify_lake
 
@@ -261,6 +262,46 @@ def test_a_dry_run_says_what_would_go_and_writes_nothing(home: Path) -> None:
     report = what_would_go(str(home / "lake"), ADA)
     assert (report.trajectories, report.held) == ([("t", "a1"), ("t", "a2")], [("t", "a2")])
     assert sorted(str(p) for p in home.rglob("*")) == before
+
+
+def half_done(home: Path) -> None:
+    """A compaction that dies between its commit of `events` and its snapshot."""
+
+    def die(step: str, _: int, __: int) -> None:
+        if step == "events committed":
+            raise Killed
+
+    with pytest.raises(Killed):
+        compact(str(home / "landing"), str(home / "lake"), None, die)
+
+
+def test_a_dry_run_beside_a_half_done_run_answers_and_still_writes_nothing(home: Path) -> None:
+    land(home / "landing", B, 4, person(home / "landing", "next", "eve", "eve").landed)
+    half_done(home)
+    before = sorted(str(p) for p in home.rglob("*"))
+    assert what_would_go(str(home / "lake"), ADA).trajectories == [("t", "a1"), ("t", "a2")]
+    assert retain(str(home / "lake"), (), dry_run=True).outcome == "dry_run"
+    assert sorted(str(p) for p in home.rglob("*")) == before
+
+
+def test_a_run_that_comes_between_the_decision_and_the_clearing_is_finished_first(home: Path) -> None:
+    """Found by racing processes: the erasure gave up because another launcher was ahead."""
+    land(home / "landing", B, 4, person(home / "landing", "a3", "ada", "ada").landed)
+    come: list[str] = []
+
+    def progress(step: str, _: int, __: int) -> None:
+        if decided(home) and not come:
+            come.append(step)
+            half_done(home)
+
+    def decided(home: Path) -> bool:
+        return Lake.open(home / "lake").newest().kind == "erase"
+
+    report = erased(home, progress=progress)
+    assert come
+    assert report.state == "complete"
+    assert ("t", "a3") in report.trajectories
+    assert bytes_anywhere(home, SECRET + " a3") == []
 
 
 def test_erasing_twice_changes_nothing_more(home: Path) -> None:
