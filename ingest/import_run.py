@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,7 +18,6 @@ import msgspec
 
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.journal_errors import WriterLocked
 from trajlake.runtime.root import Root
 from trajlake.runtime.ticket import Ticket
 from trajlake.runtime.writer import Writer
@@ -41,7 +39,6 @@ CHUNK_SIZE_MAX_BYTES: Final = 8 * 1024 * 1024
 """Payload bytes of one file that are held before the first is appended: smaller files go in whole or not at all."""
 FILES_PER_BARRIER: Final = 64
 SYNCS_AT_ONCE: Final = 8
-CLAIMS_MAX: Final = 20
 SOURCE_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
 """Sources up to this size are stored several at a time; larger ones one by one, so that memory stays bounded."""
 
@@ -220,7 +217,7 @@ class ImportRun:
     def _append(self, chunk: list[Numbered]) -> None:
         """Append events, blobs first; neighbours of one trajectory go in one call."""
         if self._writer is None and chunk:
-            self._writer = _claimed(self.root)
+            self._writer = self.root.claim_writer()
         group: list[Event] = []
         blobs = {blob.sha256: blob.data for one in chunk for blob in one.blobs}
         for _ in self._syncing.map(lambda data: self.root.blobs.put(self.options.tenant, data), blobs.values()):
@@ -273,14 +270,6 @@ class ImportRun:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
-
-
-def _claimed(root: Root) -> Writer:
-    # Processes that start together may each see the folder that another has just made, before it is locked.
-    for _ in range(CLAIMS_MAX - 1):
-        with suppress(WriterLocked):
-            return root.claim_writer()
-    return root.claim_writer()
 
 
 def _info_of(event: Event) -> TrajectoryInfo:

@@ -166,7 +166,7 @@ class Root:
                     continue
                 except JournalError as error:
                     _LOG.error("%s; another writer is used", error)
-            return self.claim(self._new_writer(), options)
+            return self._claim_new(options)
         except OSError as error:
             raise RootError(f"{self.path}: cannot write here: {error}; check space and permissions") from error
 
@@ -216,8 +216,13 @@ class Root:
             raise
         return lock
 
-    def _new_writer(self) -> str:
-        return self.env.random_bytes(16).hex()
+    def _claim_new(self, options: WriterOptions) -> Writer:
+        """Make a writer and claim it. A process that starts at the same moment may find its folder and lock it first,
+        which that process then keeps: each one that gets ahead of us leaves one process less to do so.
+        """
+        while True:
+            with contextlib.suppress(WriterLocked):
+                return self.claim(self.env.random_bytes(16).hex(), options)
 
 
 def _encode(facts: RootFacts) -> bytes:

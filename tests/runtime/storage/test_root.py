@@ -7,16 +7,18 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
-from trajlake.runtime.env import write_atomically
+from trajlake.runtime.env import Env, write_atomically
 from trajlake.runtime.journal_errors import RootError, WriterLocked
 from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
+from trajlake.runtime.writer import Writer
 from trajlake.runtime.writer_options import WriterOptions
 
 PROJECT = Path(__file__).parents[3]
@@ -113,6 +115,54 @@ def test_a_writer_that_a_live_process_holds_is_not_given_twice(tmp_path: Path) -
         first.append([event_of("t", 0)], info_of("t")).wait()
         second.append([event_of("t", 1)], info_of("t")).wait()
     assert not root.is_alive(first.writer_id)
+
+
+class OvertakenEnv(Env):
+    """Just before this process locks the first writer folder it made, another process claims a writer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overtaking: Callable[[], object] | None = None
+
+    def flock(self, fd: int, *, exclusive: bool, wait: bool = False) -> bool:
+        overtaking, self.overtaking = self.overtaking, None
+        if overtaking is not None:
+            overtaking()
+        return super().flock(fd, exclusive=exclusive, wait=wait)
+
+
+def test_a_folder_that_another_process_locks_first_is_left_to_it(tmp_path: Path) -> None:
+    env = OvertakenEnv()
+    others: list[Writer] = []
+    env.overtaking = lambda: others.append(Root.open(tmp_path).claim_writer())
+    with Root.open(tmp_path, env).claim_writer() as writer, others[0] as other:
+        assert writer.writer_id != other.writer_id
+        assert Root.open(tmp_path).writers() == sorted([writer.writer_id, other.writer_id])
+
+
+def test_processes_that_start_at_once_get_a_writer_each(tmp_path: Path) -> None:
+    script = (
+        "import sys; from tests.support.events import event_of, info_of; from trajlake.runtime.root import Root\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "w = Root.open(sys.argv[1]).claim_writer()\n"
+        "w.append([event_of('t', 0)], info_of('t')).wait()\n"
+        "print(w.writer_id, flush=True); sys.stdin.readline()\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    running = [
+        subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    assert [one.stdout.readline() for one in running if one.stdout] == ["ready\n"] * 6
+    for one in running:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    claimed = [one.stdout.readline().strip() for one in running if one.stdout]
+    for one in running:
+        one.communicate("end\n", timeout=60)
+    assert sorted(claimed) == Root.open(tmp_path).writers()
+    assert len(set(claimed)) == 6
 
 
 def test_a_writer_of_a_dead_process_is_taken_over_with_its_lsns(tmp_path: Path) -> None:
