@@ -37,11 +37,11 @@ def sql(
 
     connection = connect(load(lake=lake).lake, snapshot, tenant=tenant)
     if text is not None:
-        _run(connection, text, as_json, sys.stdout)
+        run(connection, text, as_json, sys.stdout)
     elif sys.stdin.isatty():
         _shell(connection, as_json)
     else:
-        _run(connection, sys.stdin.read(), as_json, sys.stdout)
+        run(connection, sys.stdin.read(), as_json, sys.stdout)
 
 
 def _read(file: Path) -> str:
@@ -51,7 +51,7 @@ def _read(file: Path) -> str:
         raise UserError(f"{file}: not UTF-8 text at byte {error.start}") from None
 
 
-def _run(connection: duckdb.DuckDBPyConnection, text: str, as_json: bool, out: TextIO) -> None:
+def run(connection: duckdb.DuckDBPyConnection, text: str, as_json: bool, out: TextIO) -> None:
     """Run every statement of `text`; print the rows of the last one (of each one as a table without --json)."""
     import duckdb
 
@@ -62,14 +62,14 @@ def _run(connection: duckdb.DuckDBPyConnection, text: str, as_json: bool, out: T
         for place, statement in enumerate(statements, start=1):
             connection.execute(statement)
             if as_json and place == len(statements):
-                _print_json(connection, out)
+                print_json(connection, out)
             elif not as_json and connection.description:
-                _print_table(connection, out)
+                print_table(connection, out)
     except duckdb.Error as error:
-        raise UserError(f"sql: {_first_line(error)}") from None
+        raise UserError(f"sql: {first_line(error)}") from None
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """DuckDB's message without the drawing of the statement below it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
@@ -81,7 +81,7 @@ def _rows(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from batch
 
 
-def _print_json(connection: duckdb.DuckDBPyConnection, out: TextIO) -> None:
+def print_json(connection: duckdb.DuckDBPyConnection, out: TextIO) -> None:
     """Stream an array of objects: integers exact, times in ISO 8601, blobs as hex, NaN and infinities as null."""
     from .row_json import row_encoder
 
@@ -94,7 +94,7 @@ def _print_json(connection: duckdb.DuckDBPyConnection, out: TextIO) -> None:
     out.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
-def _print_table(connection: duckdb.DuckDBPyConnection, out: TextIO) -> None:
+def print_table(connection: duckdb.DuckDBPyConnection, out: TextIO) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -136,7 +136,7 @@ def _shell(connection: duckdb.DuckDBPyConnection, as_json: bool) -> None:
         if pending.strip() and pending.rstrip().endswith(";"):
             statement, pending = pending, ""
             try:
-                _run(connection, statement, as_json, sys.stdout)
+                run(connection, statement, as_json, sys.stdout)
             except UserError as error:
                 sys.stdout.write(f"{error}\n")
 

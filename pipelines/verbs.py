@@ -21,6 +21,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "cas gc": ("trajlake.pipelines.cli_cas:gc", "remove objects that nothing names"),
     "demo": ("trajlake.pipelines.cli_demo:demo", "the main job, told step by step: killed, settled, shipped, queried"),
     "sql": ("trajlake.pipelines.cli_sql:sql", "ask a lake in SQL, once, from a file, or in a shell"),
+    "report": ("trajlake.pipelines.cli_report:report", "answer one of the questions asked of every lake"),
     "verify": ("trajlake.pipelines.cli_verify:verify", "check the hash chain of a lake or a root"),
     "audit": ("trajlake.pipelines.cli_audit:audit", "run the audit controls over a lake, and hand the evidence on"),
     "anchor": ("", "sign what stands in a lake, to be kept outside it"),

@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import Command
 from tests.e2e.notebook import run_notebook
+from trajlake.pipelines.connect import connect
+from trajlake.pipelines.reports import reports
 
 TIMEOUT_S = 240
 """Twice what the README promises for the demo after set-up: this machine may be busy."""
@@ -103,3 +105,12 @@ def test_the_replay_notebook_runs_over_the_demos_lake(told: tuple[Path, str], pr
 def test_the_first_notebook_runs_over_the_demos_lake(told: tuple[Path, str], project: Path) -> None:
     folder, _ = told
     run_notebook(project / "notebooks" / "01_tour_of_a_trajectory.py", folder / "trajlake-demo" / "lake")
+
+
+def test_every_report_answers_over_the_demos_lake(told: tuple[Path, str]) -> None:
+    folder, _ = told
+    with connect(folder / "trajlake-demo" / "lake") as connection:
+        answers = {name: connection.execute(one.sql).fetchall() for name, one in reports().items()}
+    by_key = {row[0]: row[4] for row in answers["doubts_by_tool"]}
+    assert by_key["charge"] == 1
+    assert sum(row[2] for row in answers["outcomes"]) == 13

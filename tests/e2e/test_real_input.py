@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import Command
 from trajlake.pipelines import connect
 from trajlake.pipelines.content_store import ContentStore
+from trajlake.pipelines.reports import reports
 
 FORMATS = ("claude-code", "openai-chat", "tau-bench")
 
@@ -171,3 +172,12 @@ def test_a_grown_session_adds_its_tail_and_a_copy_of_it_adds_nothing(tmp_path: P
     assert len(after) > len(before)
     assert before.items() <= after.items()
     assert sorted(after) == list(range(len(after)))
+
+
+def test_every_report_answers_over_real_sessions(lake: duckdb.DuckDBPyConnection) -> None:
+    answers = {name: lake.execute(one.sql).fetchall() for name, one in reports().items()}
+    (actions,) = lake.execute("select count(*) from tool_calls").fetchone() or (0,)
+    assert sum(row[2] for row in answers["tool_errors"]) == actions
+    (tokens,) = lake.execute("select sum(output_tokens) from model_calls").fetchone() or (0,)
+    assert sum(row[7] or 0 for row in answers["tokens_by_model_day"]) == tokens
+    assert {row[0] for row in answers["import_losses"]} >= {"claude-code", "tau-bench"}
