@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from .barrier_check import speed_warnings
 from .env import Env
-from .group_commit import FAILED, WAITING, Append, GroupCommit
+from .group_commit import WAITING, Append, GroupCommit
 from .journal_errors import JournalClosed, JournalError, JournalFailed, again
 from .segment_chain import SegmentChain
 from .stats import Stats
-from .ticket import wake
+from .ticket import wake, wake_all
 
 FIRST_BARRIERS: Final = 50
 _LOG: Final = logging.getLogger("trajlake")
@@ -61,17 +61,20 @@ class Flusher:
                 self._ring()
 
     def register(self, append: Append, waiter: Any) -> bool:
-        """Have `waiter` (a locked lock, or a future) woken when the append ends; False if it has already."""
+        """Have `waiter` (a locked lock, or a future) woken when the append ends; False if it has already.
+
+        No lock: the waiter is noted before the state is looked at, and who ends an append changes the state before
+        it wakes. So either we see the end, or the waiter is seen; where both happen, it is woken for nothing.
+        """
+        append.waiters.append(waiter)
+        if append.lazy:
+            self._hurry(append)
+        return append.state == WAITING
+
+    def _hurry(self, append: Append) -> None:
         with self._lock:
-            if append.state != WAITING:
-                return False
-            if append.waiters is None:
-                append.waiters = [waiter]
-            else:
-                append.waiters.append(waiter)
-            if append.lazy and self._commit.hurry(append, self._monotonic()) and self._asleep:
+            if self._commit.hurry(append, self._monotonic()) and self._asleep:
                 self._ring()
-            return True
 
     def wait_for_room(self, waiter: Any) -> bool:
         """Have `waiter` (as in `register`) woken when the queue has shrunk; False if there is room now."""
@@ -160,11 +163,10 @@ class Flusher:
             self._bell.acquire(blocking=False)
 
     def _write(self, batch: list[Append], taken_at: float) -> None:
-        groups = [append.group for append in batch if append.group is not None]
-        self._chain.write_batch(groups)
         chain = self._chain
+        chain.write_batch(batch)
         durable_at = self._monotonic()
-        events = sum(len(group.frames) for group in groups)
+        events = chain.next_lsn - batch[0].first_lsn
         with self._lock:
             done = self._commit.finish()
             room: list[Any] = []
@@ -172,7 +174,7 @@ class Flusher:
                 room, self._room_waiters = self._room_waiters, room
         wake(done)
         if room:
-            wake([_carrier(room)])
+            wake_all(room)
         self._stats.batch(
             events,
             queue_s=taken_at - batch[0].offered_at,
@@ -197,11 +199,5 @@ class Flusher:
         with self._lock:
             lost = self._commit.fail(error)
             room, self._room_waiters = self._room_waiters, []
-        wake([*lost, _carrier(room)])
-
-
-def _carrier(waiters: list[Any]) -> Append:
-    carrier = Append.__new__(Append)
-    carrier.waiters = waiters
-    carrier.state = FAILED
-    return carrier
+        wake(lost, error)
+        wake_all(room)

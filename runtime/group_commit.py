@@ -8,9 +8,10 @@ arrives meanwhile is the next one. Nothing leaves `waiting` but into a batch, in
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
+from .frame import PreparedFrame, TrajectoryInfo
 from .journal_errors import JournalError
 from .segment import Group
 from .writer_options import WriterOptions
@@ -20,19 +21,19 @@ DURABLE = 1
 FAILED = 2
 
 
-class Append:
-    """One append on its way to the disk. `state` changes once, under the driver's lock."""
+class Append(Group):
+    """One append on its way to the disk. `state` changes once, under the driver's lock; who waits is woken after."""
 
-    __slots__ = ("error", "first_lsn", "group", "lazy", "offered_at", "state", "waiters")
+    __slots__ = ("error", "first_lsn", "lazy", "offered_at", "state", "waiters")
 
-    def __init__(self, group: Group, lazy: bool) -> None:
+    def __init__(self, frames: Sequence[PreparedFrame], info: TrajectoryInfo, lazy: bool = False) -> None:
+        super().__init__(frames, info)
         self.offered_at = 0.0
-        self.group: Group | None = group
         self.lazy = lazy
         self.state = WAITING
         self.first_lsn = -1
         self.error: JournalError | None = None
-        self.waiters: list[Any] | None = None
+        self.waiters: list[Any] = []
 
 
 class GroupCommit:
@@ -42,7 +43,8 @@ class GroupCommit:
         self._options = options
         self._delay = options.commit_delay_max_ms / 1000
         self._lazy_delay = options.lazy_delay_max_ms / 1000
-        self._waiting: deque[Append] = deque()
+        self._batch_events_max = options.batch_events_max
+        self._waiting: list[Append] = []
         self._in_flight: list[Append] = []
         self._deadline = 0.0
         self._events = 0
@@ -81,10 +83,9 @@ class GroupCommit:
         wake = not self._waiting or due < self._deadline
         if wake:
             self._deadline = due
-        assert append.group is not None
-        self._events += len(append.group.frames)
-        self._bytes += append.group.size
-        if self._events >= self._options.batch_events_max:
+        self._events += append.count
+        self._bytes += append.size
+        if self._events >= self._batch_events_max:
             self._deadline = min(self._deadline, now)
             wake = True
         self._waiting.append(append)
@@ -110,21 +111,15 @@ class GroupCommit:
         assert not self._in_flight, "one barrier at a time"
         if not self._waiting or (now < self._deadline and not self.closing):
             return []
-        batch: list[Append] = []
-        events = size = 0
-        while self._waiting:
-            group = self._waiting[0].group
-            assert group is not None
-            events += len(group.frames)
-            size += group.size
-            if batch and (events > self._options.batch_events_max or size > self._options.batch_size_max_bytes):
-                break
-            append = self._waiting.popleft()
-            append.first_lsn = self.next_lsn
-            self.next_lsn += len(group.frames)
-            self._events -= len(group.frames)
-            self._bytes -= group.size
-            batch.append(append)
+        count = self._fitting()
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        lsn = self.next_lsn
+        for append in batch:
+            append.first_lsn = lsn
+            lsn += append.count
+            self._bytes -= append.size
+        self._events -= lsn - self.next_lsn
+        self.next_lsn = lsn
         if not self._waiting:
             # An interrupted `offer` may have counted what it never queued.
             self._events = self._bytes = 0
@@ -134,24 +129,37 @@ class GroupCommit:
         self.batch_count += 1
         return batch
 
+    def _fitting(self) -> int:
+        """Return how many of the waiting appends make one batch: at least one, and never part of one."""
+        size_max = self._options.batch_size_max_bytes
+        if self._events <= self._batch_events_max and self._bytes <= size_max:
+            return len(self._waiting)
+        events = size = 0
+        for count, append in enumerate(self._waiting):
+            events += append.count
+            size += append.size
+            if count and (events > self._batch_events_max or size > size_max):
+                return count
+        return len(self._waiting)
+
     def finish(self) -> list[Append]:
         """The batch in flight is durable. Returns its appends, for the driver to wake who waits."""
         batch, self._in_flight = self._in_flight, []
         self.durable_lsn = self.next_lsn - 1
         for append in batch:
-            append.group = None
+            append.frames = ()
             append.state = DURABLE
         return batch
 
     def fail(self, error: JournalError) -> list[Append]:
         """The journal is at its end: everything in flight or waiting has an unknown outcome. Returns all of it."""
         self.error = error
-        lost = self._in_flight + list(self._waiting)
+        lost = self._in_flight + self._waiting
         self._in_flight = []
-        self._waiting.clear()
+        self._waiting = []
         self._events = self._bytes = 0
         for append in lost:
             append.error = error
-            append.group = None
+            append.frames = ()
             append.state = FAILED
         return lost

@@ -25,7 +25,7 @@ from .env import Env, write_fully
 from .frame import frame_size, payload_at
 from .journal_errors import SegmentCorrupt
 from .reader import SegmentFile, list_segments, load_seal, read_segment
-from .segment import Group, group_of, write_sealed
+from .segment import Group, write_sealed
 from .segment_format import FLAG_RECOVERED, TEMPORARY, IndexBuilder, new_header, seal_hash
 from .segment_scan import SegmentScan
 
@@ -143,7 +143,7 @@ def _groups_of(scan: SegmentScan, start: int) -> list[Group]:
         assert payload is not None
         tail = bytes(scan.data[offset + _TAIL_AT : offset + 128])
         frame = (tail, payload, header.payload_crc, frame_size(header.payload_length))
-        groups.append(group_of([frame], scan.infos[header.trajectory_key]))
+        groups.append(Group([frame], scan.infos[header.trajectory_key]))
     return groups
 
 

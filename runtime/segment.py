@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Final
 from zlib import crc32
 
 from .env import Env, write_fully
@@ -14,21 +15,26 @@ from .segment_format import BLOCK_SIZE, SUFFIX, TEMPORARY, IndexBuilder, Segment
 ZEROS: Final = bytes(1 << 20)
 
 
-class Group(NamedTuple):
-    """Events of one trajectory that were appended together, prepared for the disk."""
+class Group:
+    """Events of one trajectory that were appended together, prepared for the disk.
 
-    frames: list[PreparedFrame]
-    info: TrajectoryInfo
-    size: int
-    """Bytes of all its frames, and of a TRAJECTORY frame should one be needed."""
+    `size`: bytes of all its frames, and of a TRAJECTORY frame should one be needed.
+    """
+
+    __slots__ = ("count", "frames", "info", "size")
+
+    def __init__(self, frames: Sequence[PreparedFrame], info: TrajectoryInfo) -> None:
+        self.frames = frames
+        self.info = info
+        self.count = len(frames)
+        size = info.frame_size
+        for frame in frames:
+            size += frame[3]
+        self.size = size
 
 
-def group_of(frames: list[PreparedFrame], info: TrajectoryInfo) -> Group:
-    """Return the group of prepared frames."""
-    size = info.frame_size
-    for frame in frames:
-        size += frame[3]
-    return Group(frames, info, size)
+_count_of: Final = attrgetter("count")
+_size_of: Final = attrgetter("size")
 
 
 def segment_path(folder: str, number: int) -> str:
@@ -102,41 +108,48 @@ class ActiveSegment:
     def event_count(self) -> int:
         return len(self.index.offsets)
 
-    def has_room(self, groups: Iterable[Group]) -> bool:
+    @property
+    def next_lsn(self) -> int:
+        """The lsn that the next event gets."""
+        return self.header.first_lsn + len(self.index.offsets)
+
+    def has_room(self, groups: Sequence[Group]) -> bool:
         """Tell whether a batch fits, with the SEAL that will describe it and a byte behind that.
 
         A file that ends with a trailer counts as sealed and cut, and cutting comes after the sync of the SEAL:
         so no SEAL may end where the file does before it was cut.
         """
-        size = events = infos = 0
-        for group in groups:
-            size += group.size
-            events += len(group.frames)
-            infos += 1
-        return self.offset + size + self.index.seal_size(events, infos) < self.header.size_bytes
+        size, events, infos = sum(map(_size_of, groups)), sum(map(_count_of, groups)), len(groups)
+        end: int = self.offset + size + self.index.seal_size(events, infos)
+        return end < self.header.size_bytes
 
     def lay_out(self, groups: Iterable[Group]) -> bytes:
         """Return the bytes of a batch at its place in this segment, and note it in the index."""
         index, epoch = self.index, self.header.epoch
+        known, offsets, ordinals = index.known, index.offsets, index.ordinals
         parts: list[bytes] = []
+        frames: list[PreparedFrame] = []
         offset = self.offset
-        lsn = self.header.first_lsn + len(index.offsets)
+        lsn = self.next_lsn
         position = 0
-        for frames, info, _ in groups:
-            ordinal = index.known.get(info.key)
+        for group in groups:
+            key = group.info.key
+            ordinal = known.get(key)
             if ordinal is None:
-                ordinal = index.known[info.key] = len(index.known)
+                lay_out(frames, epoch, lsn + position - len(frames), position - len(frames), parts)
+                frames = []
+                ordinal = known[key] = len(known)
                 index.info_offsets.append(offset)
-                control = control_frame(CONTROL_TRAJECTORY, info.payload, epoch, key=info.key, batch_position=position)
+                control = control_frame(CONTROL_TRAJECTORY, group.info.payload, epoch, key=key, batch_position=position)
                 parts.append(control)
                 offset += len(control)
-            lay_out(frames, epoch, lsn, position, parts)
-            for frame in frames:
-                index.offsets.append(offset)
-                index.ordinals.append(ordinal)
+            for frame in group.frames:
+                frames.append(frame)
+                offsets.append(offset)
+                ordinals.append(ordinal)
                 offset += frame[3]
-            lsn += len(frames)
-            position += len(frames)
+            position += group.count
+        lay_out(frames, epoch, lsn + position - len(frames), position - len(frames), parts)
         data = b"".join(parts)
         index.checksum = crc32(data, index.checksum)
         return data

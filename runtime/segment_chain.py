@@ -63,7 +63,8 @@ class SegmentChain:
         except OSError as error:
             self._fail_over(error, groups)
             self.laid_out_at = self.barrier_begun_at = self._env.monotonic()
-        self.next_lsn += sum(len(group.frames) for group in groups)
+        assert self._active is not None
+        self.next_lsn = self._active.next_lsn
 
     def seal_due_at(self) -> float | None:
         """Return when (monotonic seconds) the active segment has to be sealed for its age; None for never."""
@@ -189,5 +190,5 @@ class SegmentChain:
 
 
 def _needed(groups: Sequence[Group]) -> int:
-    events = sum(len(group.frames) for group in groups)
+    events = sum(group.count for group in groups)
     return BLOCK_SIZE + sum(group.size for group in groups) + IndexBuilder(0, 0).seal_size(events, len(groups)) + 1

@@ -14,9 +14,8 @@ from trajlake.schemas.envelope import Event
 from .env import Env
 from .flusher import Flusher
 from .frame import TrajectoryInfo, prepare
-from .group_commit import Append, GroupCommit
+from .group_commit import GroupCommit
 from .journal_errors import EventRefused, JournalClosed
-from .segment import group_of
 from .segment_chain import SegmentChain
 from .stats import Stats, WriterStats
 from .ticket import Ticket
@@ -87,12 +86,11 @@ class Writer:
         """
         if not events:
             raise EventRefused("append of no events")
-        group = group_of([prepare(event, info) for event in events], info)
+        ticket = Ticket([prepare(event, info) for event in events], info, lazy, self._flusher)
         if self._commit.is_full and not _in_event_loop():
             self._wait_for_room()
-        append = Append(group, lazy)
-        self._flusher.submit(append)
-        return Ticket(append, len(events), self._flusher)
+        self._flusher.submit(ticket)
+        return ticket
 
     def refuse_if_full(self) -> None:
         """Raise `JournalFull` when the disk has no room for a further segment. Call it before an intent.

@@ -18,7 +18,7 @@ from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.frame import HEADER, HEADER_SIZE, FrameHeader, PreparedFrame, frame_size
 from trajlake.runtime.journal_errors import SegmentCorrupt
 from trajlake.runtime.replica import REPLICA_EPOCH, BlobNotHeld, Frame
-from trajlake.runtime.segment import ActiveSegment, group_of
+from trajlake.runtime.segment import ActiveSegment, Group
 from trajlake.runtime.segment_format import BLOCK_SIZE, SegmentHeader, encode_header
 from trajlake.runtime.segment_scan import scan_segment
 from trajlake.schemas.ids import trajectory_key
@@ -105,7 +105,7 @@ def tail_bytes(writer: str, run: Sequence[Frame]) -> bytes:
         bytes.fromhex(writer), 0, first.lsn, REPLICA_EPOCH, 0, 0, bytes(16), first.recorded_at, 0, bytes(32), 0
     )
     segment = ActiveSegment(REAL_ENV, "", header, -1)  # laid out in memory: it has no file
-    body = segment.lay_out(group_of([_prepared(frame)], frame.info) for frame in run)
+    body = segment.lay_out(Group([_prepared(frame)], frame.info) for frame in run)
     return encode_header(header) + body + segment.index.seal_frame(REPLICA_EPOCH, BLOCK_SIZE + len(body))
 
 

@@ -27,7 +27,7 @@ from trajlake.runtime.frame import HEADER_SIZE, prepare
 from trajlake.runtime.reader import list_segments, read_segment
 from trajlake.runtime.recovery import recover_writer
 from trajlake.runtime.root import Root
-from trajlake.runtime.segment import group_of, write_sealed
+from trajlake.runtime.segment import Group, write_sealed
 from trajlake.runtime.segment_format import HEADER_LENGTH, new_header
 from trajlake.runtime.writer_options import WriterOptions
 from trajlake.schemas.chain import genesis, make_event
@@ -133,7 +133,7 @@ def large_root(folder: Path) -> Iterator[Row]:
     for number in range(SEGMENTS):
         header = new_header(REAL_ENV, WRITER_ID, number, number * 4, 0, link)
         frames = [prepare(event_of("t", number * 4 + one, size=1000), info_of("t")) for one in range(4)]
-        link = write_sealed(REAL_ENV, str(writer), header, [group_of(frames, info_of("t"))])
+        link = write_sealed(REAL_ENV, str(writer), header, [Group(frames, info_of("t"))])
 
     def listed() -> None:
         for name in os.listdir(writer):

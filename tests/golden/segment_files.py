@@ -13,7 +13,7 @@ from tests.support.bare_writer import FOLDER, WRITER_ID
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.frame import TrajectoryInfo, prepare
-from trajlake.runtime.segment import group_of, segment_path
+from trajlake.runtime.segment import Group, segment_path
 from trajlake.runtime.segment_chain import SegmentChain
 from trajlake.runtime.segment_scan import scan_segment
 from trajlake.runtime.writer_options import WriterOptions
@@ -54,8 +54,8 @@ def golden_segments() -> dict[str, bytes]:
         options=WriterOptions(segment_size_min_bytes=8192, segment_size_max_bytes=8192),
     )  # fmt: skip
     first, second, third = (prepare(event, INFO) for event in chained_events())
-    chain.write_batch([group_of([first, second], INFO)])
-    chain.write_batch([group_of([third], INFO)])
+    chain.write_batch([Group([first, second], INFO)])
+    chain.write_batch([Group([third], INFO)])
     path = segment_path(FOLDER, 0)
     still_open = bytes(env.file(path).data)
     chain.close()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.frame import TrajectoryInfo, prepare
-from trajlake.runtime.segment import group_of, segment_path, write_sealed
+from trajlake.runtime.segment import Group, segment_path, write_sealed
 from trajlake.runtime.segment_format import SegmentHeader
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
@@ -31,7 +31,7 @@ def land(landing: Path, writer: bytes, first_lsn: int, landed: Sequence[Landed])
     folder = landing / "writers" / writer.hex()
     folder.mkdir(parents=True, exist_ok=True)
     header = SegmentHeader(writer, 0, first_lsn, 7, 1 << 26, 0, bytes(16), START_US, 0, bytes(32), 1)
-    groups = [group_of([prepare(event, info)], info) for event, info in landed]
+    groups = [Group([prepare(event, info)], info) for event, info in landed]
     write_sealed(REAL_ENV, str(folder), header, groups)
     path = folder / f"{first_lsn:020d}-{first_lsn + len(landed) - 1:020d}.seg"
     os.replace(segment_path(str(folder), 0), path)

@@ -8,7 +8,7 @@ from trajlake.runtime.env import Env, make_folder
 from trajlake.runtime.frame import prepare
 from trajlake.runtime.reader import iter_events
 from trajlake.runtime.recovery import Recovered, recover_writer
-from trajlake.runtime.segment import Group, group_of
+from trajlake.runtime.segment import Group
 from trajlake.runtime.segment_chain import SegmentChain
 from trajlake.runtime.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
@@ -23,7 +23,7 @@ SMALL = WriterOptions(segment_size_min_bytes=8192, segment_size_max_bytes=32768)
 def group(events: Sequence[Event]) -> Group:
     """Events of one trajectory as a group for a batch."""
     info = info_of(events[0].trajectory_id, events[0].tenant)
-    return group_of([prepare(event, info) for event in events], info)
+    return Group([prepare(event, info) for event in events], info)
 
 
 class BareWriter:

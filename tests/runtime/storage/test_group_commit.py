@@ -10,7 +10,8 @@ from trajlake.runtime.writer_options import WriterOptions
 
 
 def an_append(number: int = 0, *, lazy: bool = False, events: int = 1, size: int = 100) -> Append:
-    return Append(group([event_of("t", number + i, size=size) for i in range(events)]), lazy)
+    whole = group([event_of("t", number + i, size=size) for i in range(events)])
+    return Append(whole.frames, whole.info, lazy)
 
 
 def test_what_arrives_during_a_barrier_is_the_next_batch() -> None:

@@ -28,6 +28,7 @@ from trajlake.runtime.reader import (
     trajectory_keys,
 )
 from trajlake.runtime.root import Root
+from trajlake.runtime.segment import Group
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import UnknownVersion
 
@@ -220,6 +221,6 @@ def test_an_event_type_of_a_newer_trajlake_is_named_when_it_is_read() -> None:
     odd = group([event_of("t", 0)])
     frame = odd.frames[0]
     newer = ((999).to_bytes(2, "little") + frame[0][2:], *frame[1:])
-    writer.chain.write_batch([odd._replace(frames=[newer])])
+    writer.chain.write_batch([Group([newer], odd.info)])
     with pytest.raises(UnknownVersion, match="event type 999 is newer"):
         writer.events()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -198,6 +198,33 @@ def test_a_coroutine_waits_for_room_without_blocking_its_loop() -> None:
 
     asyncio.run(main())
     writer.close()
+
+
+class EndsMeanwhile(list):
+    """Waiters of an append that ends, and wakes who waits, just before the next one is noted."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        super().__init__()
+        self._end = end
+
+    def append(self, waiter: object) -> None:
+        self._end()
+        super().append(waiter)
+
+
+def test_who_begins_to_wait_at_the_moment_of_the_end_does_not_wait_for_ever() -> None:
+    env, writer = slow_writer()
+    env.gate.clear()
+    ticket = writer.append([event_of("t", 0)], info_of("t"))
+    assert env.entered.wait(10)
+
+    def end() -> None:
+        env.gate.set()
+        writer.close()
+
+    ticket.waiters = EndsMeanwhile(end)
+    ticket.wait(timeout=10)
+    assert ticket.done
 
 
 def test_a_wait_that_times_out_leaves_the_outcome_unknown_and_the_event_queued() -> None:
