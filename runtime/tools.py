@@ -150,6 +150,8 @@ class ToolOptions:
     that make two calls the same business (payee, amount, invoice). `cost` tells {unit: amount} of a call that ran;
     its attribute `maximum`, if it has one, is reserved at the intent. `opaque`: the change a `local` tool makes to the
     workspace is not recorded (a build cache, gigabytes), so that it cannot be applied again where the files are lost.
+    `parameters`: the JSON schema of the arguments, for a body that takes them as `**arguments` (a tool found at run
+    time); of it `required` and `additionalProperties: false` are checked here, the rest is the body's.
     """
 
     effect: Effect = "external"
@@ -169,6 +171,7 @@ class ToolOptions:
     settle_attempts: int = 3
     opaque: bool = False
     name: str = ""
+    parameters: Mapping[str, Any] | None = None
 
     def check(self, name: str) -> None:
         """Raise ValueError for a combination that promises something it cannot keep."""
@@ -216,6 +219,8 @@ class Tool:
 
         Raises `InvalidArguments`, whose text a model can act on, when they do not fit the signature.
         """
+        if self.options.parameters is not None:
+            return _fitting(self.name, self.options.parameters, arguments)
         try:
             values = msgspec.convert(dict(arguments), self.model, strict=False, from_attributes=True)
         except (msgspec.ValidationError, TypeError) as error:
@@ -227,12 +232,26 @@ def make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
     """Build a `Tool` from a function's signature. Raises ValueError for a signature that no model can fill."""
     name = options.name or function.__name__
     options.check(name)
-    model, takes_call = _model_of(name, function)
-    parameters = _parameters(model)
+    if options.parameters is not None:
+        model, takes_call = msgspec.Struct, "call" in inspect.signature(function).parameters
+        parameters = options.parameters
+    else:
+        model, takes_call = _model_of(name, function)
+        parameters = _parameters(model)
     schema = {"name": name, "parameters": parameters}
     digest = hashlib.sha256(msgspec.json.encode(schema, order="deterministic")).hexdigest()
     description = inspect.getdoc(function) or ""
     return Tool(name, function, options, model, takes_call, parameters, description, digest)
+
+
+def _fitting(name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    if missing := [one for one in schema.get("required", ()) if one not in arguments]:
+        raise InvalidArguments(f"{name}: missing: {', '.join(missing)}")
+    known = schema.get("properties", {})
+    unknown = [one for one in arguments if one not in known] if schema.get("additionalProperties") is False else []
+    if unknown or "call" in arguments:
+        raise InvalidArguments(f"{name}: it takes no {', '.join(unknown or ['call'])}")
+    return dict(arguments)
 
 
 def declared_schema_hash(tools: Mapping[str, Tool]) -> str:

@@ -126,11 +126,11 @@ class Turn(TurnHandle):
         self, model: Any = None, tools: Sequence[Any] | None = None, *,
         messages: Sequence[Mapping[str, Any]] | None = None, purpose: str = "act",
         on_delta: Callable[[str], None] | None = None, retry: Retry = MODEL_RETRY,
+        parameters: Mapping[str, Any] | None = None,
     ) -> Reply:  # fmt: skip
         """Ask the model. `on_delta` is provisional, and is called from the thread that sends."""
-        reply: Reply = await self._t._drive(
-            run_model(self._s, self._ask(model, tools, messages, purpose, on_delta, retry))
-        )
+        ask = self._ask(model, tools, messages, purpose, on_delta, retry, parameters)
+        reply: Reply = await self._t._drive(run_model(self._s, ask))
         return reply
 
     async def tools(self, calls: Sequence[ToolCall], limit: int = 8) -> list[Result]:

@@ -142,12 +142,15 @@ class Turn(TurnHandle):
         self, model: Any = None, tools: Sequence[Any] | None = None, *,
         messages: Sequence[Mapping[str, Any]] | None = None, purpose: str = "act",
         on_delta: Callable[[str], None] | None = None, retry: Retry = MODEL_RETRY,
+        parameters: Mapping[str, Any] | None = None,
     ) -> Reply:  # fmt: skip
         """Ask the model. What `on_delta` sees while a reply streams is provisional: not recorded, not durable.
 
-        `tools`: names or tools offered (None: all registered). Raises `ModelFailed`, `BudgetExhausted`, `Busy`.
+        `tools`: names or tools offered (None: all registered). `parameters`: of the request (None: the run's
+        `sampling`). Raises `ModelFailed`, `BudgetExhausted`, `Busy`.
         """
-        reply: Reply = self._t._drive(run_model(self._s, self._ask(model, tools, messages, purpose, on_delta, retry)))
+        ask = self._ask(model, tools, messages, purpose, on_delta, retry, parameters)
+        reply: Reply = self._t._drive(run_model(self._s, ask))
         return reply
 
     def tools(self, calls: Sequence[ToolCall], limit: int = 8) -> list[Result]:

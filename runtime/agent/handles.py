@@ -293,7 +293,7 @@ class TurnHandle:
 
     def _ask(
         self, model: Any, tools: Sequence[Any] | None, messages: Sequence[Mapping[str, Any]] | None, purpose: str,
-        on_delta: Callable[[str], None] | None, retry: Retry,
+        on_delta: Callable[[str], None] | None, retry: Retry, parameters: Mapping[str, Any] | None = None,
     ) -> Ask:  # fmt: skip
         chosen = model if model is not None else self._t._model
         if chosen is None:
@@ -301,8 +301,8 @@ class TurnHandle:
         registered = self._s.setup.tools
         offered = list(registered.values()) if tools is None else [_tool(one, registered) for one in tools]
         return Ask(
-            model=chosen, tools=offered, purpose=purpose, messages=messages, parameters=self._t._parameters,
-            on_delta=on_delta, retry=retry,
+            model=chosen, tools=offered, purpose=purpose, messages=messages, on_delta=on_delta, retry=retry,
+            parameters=self._t._parameters if parameters is None else parameters,
         )  # fmt: skip
 
 

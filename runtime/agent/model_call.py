@@ -45,7 +45,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One kept reply: durable, and shown by a worker that held the lease after it was."""
+    """One kept reply: durable, and shown by a worker that held the lease after it was. `raw`: its body as received."""
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -54,6 +54,7 @@ class Reply:
     item: Any
     sequence_number: int
     served_model: str = ""
+    raw: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +271,7 @@ def reply_of(s: Session, event: Event, model: Any) -> Reply:
         ToolCall(call.tool, _text(s, call, raw), call.provider_id, f"{seq}.{index}", index)
         for index, call in enumerate(body.calls)
     )
-    return Reply(response.text, calls, body.stop_reason, body.usage, dict(response.item), seq, body.served_model)
+    return Reply(response.text, calls, body.stop_reason, body.usage, dict(response.item), seq, body.served_model, raw)
 
 
 def _text(s: Session, call: ProposedCall, raw: str) -> str:

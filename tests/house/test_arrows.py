@@ -17,12 +17,14 @@ OS_PURE = {"path", "fspath", "PathLike", "sep", "strerror"}
 """What of `os` only works on texts; `os.path.exists` and its like are found by their own names."""
 OS_PATH_ASKS = {"exists", "isfile", "isdir", "getsize", "getmtime", "realpath", "lexists", "islink"}
 OUTSIDE_WORLD_DOORS = (
-    "env.py", "settings.py", "cli", "__main__", "models/", "pytest_plugin.py", "replaying/intercept.py",
+    "env.py", "settings.py", "cli", "__main__", "models/", "pytest_plugin.py", "replaying/intercept.py", "crashing/",
 )  # fmt: skip
 """Paths under `runtime/`, by prefix: the door itself, the command line, the adapters that speak to a network, the
-pytest plugin, and what replaces clock and chance for harness code."""
+pytest plugin, what replaces clock and chance for harness code, and the crash test, which forks processes and kills them."""
 EXTRA_IMPORTS = {"cli": {"typer", "rich"}, "pytest_plugin.py": {"pytest"}}
 """Beginning of a file's name -> what it may import besides."""
+RECIPES = Path("runtime/recipes")
+"""What they are recipes for is imported inside their functions: nobody else needs it."""
 HEAVY = {
     "apache_beam", "pyarrow", "polars", "duckdb", "deltalake", "fsspec", "s3fs", "psycopg", "zstandard", "numpy",
     "marimo", "botocore", "aiobotocore",
@@ -90,7 +92,7 @@ def test_schemas_and_runtime_import_the_standard_library_and_msgspec_only(layer:
     assert [
         f"{path}:{line}: {module}"
         for path in sources(layer)
-        for line, module in imports(path)
+        for line, module in imports(path, module_level_only=RECIPES in path.parents)
         if top(module) not in allowed
         and not any(path.name.startswith(name) and top(module) in more for name, more in EXTRA_IMPORTS.items())
     ] == []
