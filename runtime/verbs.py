@@ -25,6 +25,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "handover": ("trajlake.runtime.cli_handover:handover", "what a new operator needs to go on"),
     "resume": ("trajlake.runtime.cli_run:resume", "go on with a trajectory at its open turn"),
     "recover": ("trajlake.runtime.cli_run:recover", "resume every open trajectory that nobody works on"),
+    "crashtest": ("trajlake.runtime.cli_crashtest:crashtest", "kill an agent at every boundary, resume, and compare"),
     "plan": ("trajlake.runtime.cli_plan:plan", "how often to checkpoint, and what a crash costs"),
     "settle": ("trajlake.runtime.cli_mail:settle", "say whether an effect in doubt happened"),
     "approve": ("trajlake.runtime.cli_mail:approve", "grant what a trajectory asks for"),
