@@ -55,7 +55,8 @@ class LakeRecords:
         if not whole:
             events = []
         return Record(
-            tenant=self._tenant, trajectory_id=trajectory_id, read=read, blob=self.blob, outline=outline
+            tenant=self._tenant, trajectory_id=trajectory_id, read=read, blob=self.blob, outline=outline,
+            find=self.record,
         )  # fmt: skip
 
     def blob(self, sha256: str) -> bytes:

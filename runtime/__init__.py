@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UnknownTrajectory,
     )
     from .agent.outcome import Outcome, Waiting
-    from .branching import BranchReport, Change, Stubs, branch
+    from .branching import BranchReport, Change, Stubs, branch, resume_branch
     from .journal import Journal
     from .replay_run import Report, replay
     from .tools import (
@@ -58,7 +58,7 @@ _HOMES: Final[dict[str, str]] = {
         "tools",
     ),
     **dict.fromkeys(("Report", "replay"), "replay_run"),
-    **dict.fromkeys(("BranchReport", "Change", "branch"), "branching"),
+    **dict.fromkeys(("BranchReport", "Change", "branch", "resume_branch"), "branching"),
     "Stubs": "branch_stubs",
     "Journal": "journal",
     "Outcome": "agent.outcome",
@@ -100,6 +100,7 @@ __all__ = [
     "branch",
     "cut",
     "replay",
+    "resume_branch",
 ]
 
 # One logger for the whole project; it stays silent until the application configures logging.

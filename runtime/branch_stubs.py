@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from trajlake.schemas import blobs, values
@@ -37,11 +37,17 @@ class Stubs:
         self.by_name = {**(by_name or {}), **more}
         self.rest, self.real = rest, frozenset(real)
 
+    def kinds(self, tools: Iterable[str]) -> dict[str, str]:
+        """Return what stands in for each tool: "real", "stub" or "recorded". `Branched` records it."""
+        return {name: "real" if name in self.real else "stub" if name in self.by_name else "recorded" for name in tools}
+
     def over(
-        self, tools: Mapping[str, Tool], prefix: Iterable[Event], blob: Blob, *, files: bool = False
-    ) -> dict[str, Tool]:
+        self, tools: Mapping[str, Tool], prefix: Iterable[Event], blob: Blob, *, files: bool = False,
+        spent: Iterable[Event] = (),
+    ) -> dict[str, Tool]:  # fmt: skip
         """Return the branch's tools; with `files`, stand-ins of `local` tools work on the branch's own files.
 
+        `spent`: events of the branch itself; the recorded answers that they used up are not given again.
         Raises `Misuse` for a tool without a stand-in, or a stub of no tool.
         """
         unknown = (set(self.by_name) | self.real) - set(tools)
@@ -54,6 +60,8 @@ class Stubs:
                 "or name it in Stubs(real=...)"
             )
         answers = Answers(prefix, blob) if open_ones else None
+        if answers is not None:
+            answers.spend(spent)
         made = {}
         for name, tool in tools.items():
             if name in self.real:
@@ -81,29 +89,69 @@ class Answers:
                 self._found[asked[body.action_id]].append(answer)
         self._blob = blob
 
-    def of(self, tool: str) -> Callable[..., Any]:
+    def spend(self, events: Iterable[Event]) -> None:
+        """Take out the answers that a branch was given already; the last one of each call stays."""
+        asked: dict[str, tuple[str, str]] = {}
+        for event in events:
+            body = event.body
+            if event.type == "ToolIntent":
+                asked[body.action_id] = body.tool, body.arguments_hash
+            elif event.type == "ToolResult" and body.action_id in asked:
+                found = self._found.get(asked[body.action_id])
+                if found is not None and len(found) > 1:
+                    found.popleft()
+
+    def of(self, tool: str) -> Answer:
         """Return the stand-in of one tool."""
+        return Answer(self, tool)
 
-        def answer(**arguments: Any) -> Any:
-            found = self._found.get((tool, arguments_hash(values.to_tree(arguments))))
-            if not found:
-                raise ToolError(f"{tool}: the parent recorded no answer for these arguments; give the branch a stub")
-            recorded = found.popleft() if len(found) > 1 else found[0]
-            if isinstance(recorded, ToolError):
-                raise recorded
-            return values.from_tree(blobs.inline(recorded, self._blob))
+    def answer(self, tool: str, arguments: dict[str, Any]) -> Any:
+        """Return the next recorded answer to this call. Raises `ToolError`, recorded or because there is none."""
+        found = self._found.get((tool, arguments_hash(values.to_tree(arguments))))
+        if not found:
+            raise ToolError(f"{tool}: the parent recorded no answer for these arguments; give the branch a stub")
+        recorded = found.popleft() if len(found) > 1 else found[0]
+        if isinstance(recorded, ToolError):
+            raise recorded
+        return values.from_tree(blobs.inline(recorded, self._blob))
 
-        return answer
+
+class Answer:
+    """The stand-in of one tool that answers as recorded."""
+
+    def __init__(self, answers: Answers, tool: str) -> None:
+        self._answers, self._tool = answers, tool
+
+    def __call__(self, **arguments: Any) -> Any:
+        return self._answers.answer(self._tool, arguments)
+
+
+class Harmless(Tool):
+    """A stand-in that only answers: asked again, it does nothing twice."""
+
+    __slots__ = ()
+
+    @property
+    def honours_key(self) -> bool:
+        return True
 
 
 def stand_in(tool: Tool, stub: Any, *, files: bool = False) -> Tool:
-    """Return the tool with another body: nothing of the real one (gateway, probe, precheck) is asked any more."""
+    """Return the tool with another body: nothing of the real one (gateway, probe, precheck) is asked any more.
+
+    A stub that is a `Tool` brings its own gateway, probe and times.
+    """
+    own: dict[str, Any] = {"probe": None, "gateway": None, "precheck": None}
     if isinstance(stub, Tool):
+        given = stub.options
+        own = {name: getattr(given, name) for name in (*own, "timeout_s", "settle_after_s", "settle_attempts", "retry")}
         stub = stub.function
+    answers = not callable(stub) or isinstance(stub, Answer)
     function = stub if callable(stub) else lambda **_: stub
     options = replace(
-        tool.options, probe=None, gateway=None, precheck=None, asynchronous=False, deadline_s=None, name=tool.name,
-        effect="read" if tool.effect == "local" and not files else tool.effect,
+        tool.options, asynchronous=False, deadline_s=None, name=tool.name,
+        effect="read" if tool.effect == "local" and not files else tool.effect, **own,
     )  # fmt: skip
-    takes_call = callable(stub) and "call" in inspect.signature(stub).parameters
-    return replace(tool, function=function, options=options, takes_call=takes_call)
+    takes_call = callable(stub) and not answers and "call" in inspect.signature(stub).parameters
+    made = replace(tool, function=function, options=options, takes_call=takes_call)
+    return Harmless(**{one.name: getattr(made, one.name) for one in fields(made)}) if answers else made

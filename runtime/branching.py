@@ -2,50 +2,35 @@
 
 Source: design/agent.md, *Replay*. Everything before the fork is the parent's record: no model is asked, no tool runs.
 A branch is a trajectory of its own, numbered from 0; event 1 is `Branched` with the parent's hash. After the fork it
-is live: models cost what they cost, tools are the stand-ins of `Stubs`.
+is live: models cost what they cost, tools are the stand-ins of `Stubs`. A branch may be branched again, is replayed
+like any other trajectory, and goes on with `resume_branch` when it was cut short.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import math
-import os.path
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from trajlake.schemas import values
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import Branched, TaskStarted, ToolDeclaration
+from trajlake.schemas.events import Branched, TaskStarted
 from trajlake.schemas.history import branch_point
 
-from .agent import driver_async, driver_sync
-from .agent.authorize import policy_version
-from .agent.enter import Order
-from .agent.errors import Misuse
-from .agent.files import Files
-from .agent.leave import abandon
-from .agent.life import conclude, prepare
+from .agent.errors import Misuse, UnknownTrajectory
 from .agent.outcome import Outcome
-from .agent.requests import Steps
-from .agent.restore import CannotApply, rebuild
-from .agent.restore import _make_equal as make_files
-from .agent.restore import _read as read_snapshot
-from .agent.session import Setup
-from .branch_session import BranchLoop, BranchSession, Parent
+from .branch_run import Fork, Place, Run, made_tools, place_name
 from .branch_stubs import Stubs
+from .replaying.lineage import Ancestor, LineageBroken, ancestors, branched
 from .replaying.record import Record, Source
 from .replaying.sources import RootSource
-from .tools import Tool, declared_schema_hash
+from .tools import Tool
 
 if TYPE_CHECKING:
-    from .agent.ports import Ports
     from .journal import Journal
 
-__all__ = ["BranchReport", "Branched", "Change", "Share", "Stubs", "branch"]
+__all__ = ["BranchReport", "Branched", "Change", "Share", "Stubs", "branch", "resume_branch"]
 
 ENOUGH: Final = 20
 """Branches from which the interval is usually narrow enough to be worth reading."""
@@ -56,13 +41,14 @@ class Change:
     """The one thing a branch changes; `what` names it for people and is recorded.
 
     `messages`: inherited context items to be put otherwise, by the number of the event that holds them (a prompt; a
-    tool's result that was cut): the whole message, or its new text. `sampling`, `model`: in place of the recorded
+    tool's result that was cut): the whole message, or its new text. Where the parent is a branch itself, (2, n) is
+    event n of its own parent. `sampling`, `model`: in place of the recorded
     ones. `tools`: registered tools in place of those of the same name (another schema). A change of code is the agent
     that is given to `branch`.
     """
 
     what: str
-    messages: Mapping[int, Mapping[str, Any] | str] | None = None
+    messages: Mapping[Place, Mapping[str, Any] | str] | None = None
     model: Any = None
     sampling: Mapping[str, Any] | None = None
     tools: Mapping[str, Tool] | None = None
@@ -141,28 +127,67 @@ def branch(
     """
     home, record = _open(source, id, journal)
     change = Change(what=change) if isinstance(change, str) else change
-    events = _prefix(record, at_turn)
-    started: TaskStarted = events[0].body
+    lineage = [*_ancestors(record), Ancestor(record, _prefix(record, at_turn), at_turn)]
     chosen = change.model if change.model is not None else model
-    if chosen is None:
-        raise Misuse("branch: after the fork a model is asked; give model=, or Change(model=...)")
+    fork = _fork(home, lineage, tools, change, chosen, workspace)
     if n < 1:
         raise Misuse(f"branch: n={n} must be at least 1")
-    made = (tools or Stubs()).over(
-        {**home.tools, **(change.tools or {})}, record.read(), record.blob, files=workspace is not None
-    )
-    _check_workspace(started, made, home.tools, workspace)
+    told: dict[str, Any] = {"what": change.what, "tools": fork.stubs.kinds(fork.registered)}
+    if change.messages:
+        told["messages"] = {place_name(place): wire for place, wire in change.messages.items()}
     ids, outcomes, labels = [], [], []
     for name in _free_ids(home, id, at_turn, n):
-        run = _Run(home, record, events, at_turn, change, made, chosen, budget or {}, workspace)
-        outcome, own = run.live(agent, name)
+        run = Run(replace(fork, tools=made_tools(fork)), agent, name)
+        outcome = run.begin(told, sampling=change.sampling, budget=budget or {})
         ids.append(name)
         outcomes.append(outcome)
-        labels.append(str(measure(outcome, own) if measure is not None else first_actions(outcome, own)))
+        labels.append(str((measure or first_actions)(outcome, run.s.events)))
     return BranchReport(
         parent=id, at_turn=at_turn, change=change.what, ids=tuple(ids), outcomes=tuple(outcomes), labels=tuple(labels),
         shares=shares_of(labels),
     )  # fmt: skip
+
+
+def resume_branch(
+    source: Journal | Source | Record,
+    id: str,  # noqa: A002
+    *, tools: Stubs | None = None, agent: Callable[..., Any], model: Any = None, change: Change | None = None,
+    journal: Journal | None = None, workspace: str | None = None, because: str = "",
+) -> Outcome:  # fmt: skip
+    """Go on with a branch that was cut short or waits, at its open turn; one that has ended answers as it ended.
+
+    `tools`, `workspace` and `model` are given as at the fork, since code is in no record; `change` is needed again
+    where it held tools or a model. What the branch did is served, not done again. Recorded answers and constant stubs
+    may be asked once more where a crash left them in doubt; a test system's is settled by its probe, or by a person.
+    Raises `Misuse` where a tool would be stood in for otherwise than at the fork.
+    """
+    home, own = _open(source, id, journal)
+    link = branched(own)
+    if link is None:
+        raise Misuse(f"resume_branch: {id!r} is no branch (or was cut short before it began): use journal.run")
+    chosen = change.model if change is not None and change.model is not None else model
+    fork = _fork(home, _ancestors(own), tools, change or Change(what=""), chosen, workspace)
+    then = link.change.get("tools", {}) if isinstance(link.change, dict) else {}
+    now = fork.stubs.kinds(fork.registered)
+    for name, kind in then.items():
+        if now.get(name) != kind:
+            raise Misuse(f"resume_branch: {name} was {kind} at the fork and would be {now.get(name, 'gone')} now")
+    run = Run(replace(fork, tools=made_tools(fork, list(own.read()))), agent, id)
+    return run.resume(own, because)
+
+
+def _fork(
+    home: Journal, lineage: list[Ancestor], stubs: Stubs | None, change: Change, model: Any, workspace: str | None
+) -> Fork:
+    if model is None:
+        raise Misuse("branch: after the fork a model is asked; give model=, or Change(model=...)")
+    fork = Fork(
+        home=home, lineage=lineage, stubs=stubs or Stubs(), registered={**home.tools, **(change.tools or {})}, tools={},
+        model=model, workspace=workspace,
+    )  # fmt: skip
+    started: TaskStarted = lineage[-1].events[0].body
+    _check_workspace(started, made_tools(fork), home.tools, workspace)
+    return fork
 
 
 def first_actions(outcome: Outcome, events: list[Event]) -> str:
@@ -197,131 +222,6 @@ def wilson(count: int, of: int, z: float = 1.959964) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-class _Run:
-    """One branch: session, driver, agent."""
-
-    def __init__(
-        self, journal: Journal, record: Record, events: list[Event], at_turn: int, change: Change,
-        tools: Mapping[str, Tool], model: Any, budget: Mapping[str, Any], workspace: str | None,
-    ) -> None:  # fmt: skip
-        self._journal, self._record, self._events = journal, record, events
-        self._at_turn, self._change, self._tools, self._model, self._budget = at_turn, change, tools, model, budget
-        self._workspace = workspace
-
-    def live(self, agent: Callable[..., Any], name: str) -> tuple[Outcome, list[Event]]:
-        """Run the agent from the fork on; return the outcome and the branch's own events."""
-        journal, change = self._journal, self._change
-        setup = Setup(tools=self._tools, policy=journal.policy, resolvers=journal.resolvers)
-        blind: Any = _ParentBlobs(self._record)
-        ports = replace(journal.ports_for_reading, blobs=blind)
-        parent = Parent(ports, setup, self._events, self._at_turn)
-        started: TaskStarted = parent.started
-        sampling = change.sampling if change.sampling is not None else parent.session.value(started.sampling)
-        live = replace(journal.ports, blobs=_BothBlobs(journal.ports.blobs, self._record))
-        folder = None if self._workspace is None else os.path.join(os.fspath(self._workspace), name.replace("/", "_"))
-        if folder is not None:
-            _files_at_fork(parent, live, folder)
-        s = BranchSession(live, setup, parent, name)
-        for ref, wire in (change.messages or {}).items():
-            s.edits[ref] = wire if isinstance(wire, str) else values.to_tree(dict(wire))
-        order = Order(
-            task=parent.session.value(started.task), agent=f"{agent.__module__}:{agent.__qualname__}",
-            model=self._model.name, model_version=str(self._model.version), sampling=sampling, budget=self._budget,
-            tool_schema_version=declared_schema_hash(self._tools), prompt_version=started.prompt_version,
-            subjects=started.subjects, principal=journal.principal, started=self._declared,
-            workspace=folder,
-        )  # fmt: skip
-        more = {"model": self._model, "parameters": sampling}
-        if inspect.iscoroutinefunction(agent):
-            return asyncio.run(self._live_async(s, order, agent, more)), s.events
-        return self._live(s, order, agent, more), s.events
-
-    def _live(self, s: BranchSession, order: Order, agent: Callable[..., Any], more: dict[str, Any]) -> Outcome:
-        perform = driver_sync.performer(self._journal.ports.env)
-        s.owner_now, s.owner = threading.get_ident, threading.get_ident()
-        try:
-            driver_sync.drive(self._begin(s, order), perform)
-            value, error = None, None
-            try:
-                value = agent(driver_sync.Trajectory(s, perform, _no_spawn, **more))
-            except BaseException as raised:  # noqa: BLE001 - concluded below, and raised again unless it is ours
-                error = raised
-            outcome: Outcome = driver_sync.drive(conclude(s, value, error), perform)
-            return outcome
-        finally:
-            abandon(s)
-
-    async def _live_async(
-        self, s: BranchSession, order: Order, agent: Callable[..., Any], more: dict[str, Any]
-    ) -> Outcome:
-        perform = driver_async.performer()
-        s.owner_now = lambda: None
-        try:
-            await driver_async.drive(self._begin(s, order), perform)
-            value, error = None, None
-            try:
-                value = await agent(driver_async.Trajectory(s, perform, _no_spawn, **more))
-            except BaseException as raised:  # noqa: BLE001 - concluded below, and raised again unless it is ours
-                error = raised
-            outcome: Outcome = await driver_async.drive(conclude(s, value, error), perform)
-            return outcome
-        finally:
-            abandon(s)
-
-    def _begin(self, s: BranchSession, order: Order) -> Steps:
-        """Start the trajectory, name its parent, and make ready to call the agent."""
-        early = yield from prepare(s, order)
-        if early is not None:
-            raise Misuse(f"branch: trajectory {s.trajectory_id!r} exists already")
-        last = self._events[-1]
-        told = {"what": self._change.what}
-        if self._change.messages:
-            told["messages"] = ",".join(str(ref) for ref in self._change.messages)
-        yield from s.record(
-            Branched(
-                parent_tenant=last.tenant, parent_trajectory_id=last.trajectory_id,
-                parent_sequence=last.sequence_number, parent_hash=last.hash.hex(), at_turn=self._at_turn,
-                change=values.to_tree(told),
-            ),
-            turn=-1,
-        )  # fmt: skip
-        s.loop = BranchLoop()
-        s.begin_prologue()
-
-    def _declared(self) -> dict[str, Any]:
-        tools = {
-            name: ToolDeclaration(effect=tool.effect, version=tool.options.version, schema_hash=tool.schema_hash)
-            for name, tool in self._tools.items()
-        }
-        return {"tools": tools, "policy_version": policy_version(self._journal.policy), "runtime": "trajlake branch"}
-
-
-class _ParentBlobs:
-    """The parent's bulk, read-only."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def get(self, tenant: str, sha256: str) -> bytes:
-        del tenant
-        return self._record.blob(sha256)
-
-
-class _BothBlobs:
-    """Bulk of the branch, and behind it the parent's."""
-
-    def __init__(self, own: Any, record: Record) -> None:
-        self._own, self._record = own, record
-        self.put = own.put
-
-    def get(self, tenant: str, sha256: str) -> bytes:
-        try:
-            found: bytes = self._own.get(tenant, sha256)
-        except Exception:  # noqa: BLE001 - not a blob of the branch's own root: the parent's source has it, or says so
-            found = self._record.blob(sha256)
-        return found
-
-
 def _open(source: Any, trajectory_id: str, journal: Journal | None) -> tuple[Journal, Record]:
     from .journal import Journal
 
@@ -334,15 +234,20 @@ def _open(source: Any, trajectory_id: str, journal: Journal | None) -> tuple[Jou
         found: Source = RootSource(source.root, source.tenant) if isinstance(source, Journal) else source
         record = found.record(trajectory_id)
     if record is None:
-        raise Misuse(f"branch: no trajectory {trajectory_id!r} is recorded there")
+        raise UnknownTrajectory(f"branch: no trajectory {trajectory_id!r} is recorded there; check the id and tenant")
     if record.outline.problem:
         raise Misuse(f"branch: {trajectory_id!r}: {record.outline.problem}")
-    if record.outline.of_type("Branched"):
-        raise Misuse(f"branch: {trajectory_id!r} is a branch itself; branch its parent")
     started = record.outline.notable[0].body
     if started.origin != "live":
         raise Misuse(f"branch: {trajectory_id!r} is {started.origin}: no harness of ours can go on with it")
     return home, record
+
+
+def _ancestors(record: Record) -> list[Ancestor]:
+    try:
+        return ancestors(record)
+    except LineageBroken as why:
+        raise Misuse(f"branch: {record.trajectory_id!r} is a branch itself, and {why}") from None
 
 
 def _prefix(record: Record, at_turn: int) -> list[Event]:
@@ -365,16 +270,6 @@ def _check_workspace(
         )
 
 
-def _files_at_fork(parent: Parent, ports: Ports, path: str) -> None:
-    """Put the parent's files as they were at the fork into a folder: its first snapshot and every change since."""
-    s = parent.session
-    try:
-        tree, _ = rebuild(s, read_snapshot(s, parent.started.workspace_snapshot), -1)
-    except CannotApply as why:
-        raise Misuse(f"branch: the workspace cannot be as it was at the fork: {why}") from None
-    make_files(s, Files(ports, s.rules, path, parent.tenant), tree)
-
-
 def _free_ids(journal: Journal, parent: str, at_turn: int, n: int) -> list[str]:
     found = RootSource(journal.root, journal.tenant)
     ids: list[str] = []
@@ -385,7 +280,3 @@ def _free_ids(journal: Journal, parent: str, at_turn: int, n: int) -> list[str]:
             ids.append(name)
         number += 1
     return ids
-
-
-def _no_spawn(*_: Any) -> Any:
-    raise Misuse("branch: turn.spawn is not available in a branch; give the child's outcome through turn.read")

@@ -25,6 +25,7 @@ def diverge(
     Exit code 1 when they part.
     """
     from trajlake.runtime.divergence import diverge as compare
+    from trajlake.runtime.replaying.lineage import LineageBroken
 
     source = source_of(suite_of("", journal, lake, tenant, None))
     found = []
@@ -35,7 +36,10 @@ def diverge(
         if record.outline.problem:
             raise UserError(f"trajectory {name!r} cannot be compared: {record.outline.problem}")
         found.append(record)
-    answer = compare(*found)
+    try:
+        answer = compare(*found)
+    except LineageBroken as why:
+        raise UserError(f"a branch cannot be compared: {why}") from None
     if as_json:
         tree = msgspec.to_builtins(answer, enc_hook=repr)
         print_json(tree | {"cause": msgspec.to_builtins(answer.cause, enc_hook=repr)})

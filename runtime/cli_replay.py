@@ -32,7 +32,7 @@ def replay(
     lake: LAKE = None,
     tenant: TENANT = None,
     everything: Annotated[bool, typer.Option("--all", help="Every trajectory of the root or lake.")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Processes; default: the cores.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: the cores.")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="Enter every turn afresh: finds carried locals.")] = False,
     intercept: Annotated[bool, typer.Option("--intercept", help="Serve clock, chance and listings too.")] = False,
     runner: Annotated[str | None, typer.Option("--runner", help="Run as a Beam pipeline on this runner.")] = None,
@@ -40,7 +40,11 @@ def replay(
     journal_object: OBJECT = None,
     as_json: JSON = False,
 ) -> int:
-    """Run the harness on recorded replies and results. Nothing outside is touched. Exit code 1 for differences."""
+    """Run the harness on recorded replies and results. Nothing outside is touched.
+
+    A branch is replayed from its fork on; an imported trajectory at the level it allows. Exit code 0 when all are the
+    same, 1 when one differs, 2 when none does but one could not be replayed.
+    """
     from trajlake.runtime.replaying.many import Summary, check_all
 
     if (runner is None) != (out is None):

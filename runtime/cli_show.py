@@ -70,6 +70,7 @@ def show_turn(
     trajectory_id: str, turn: int, journal: str | None, lake: str | None, tenant: str | None, *, as_json: bool
 ) -> None:
     """Print one past turn."""
+    from trajlake.runtime.replaying.lineage import LineageBroken
     from trajlake.runtime.replaying.sources import open_source
     from trajlake.runtime.time_travel import text_of, turn_view
 
@@ -78,7 +79,10 @@ def show_turn(
     record = open_source(journal=root, lake=lake, tenant=settings.tenant).record(trajectory_id)
     if record is None:
         raise UserError(f"no trajectory {trajectory_id!r} of tenant {settings.tenant!r} in {lake or root}")
-    view = turn_view(record, turn)
+    try:
+        view = turn_view(record, turn)
+    except LineageBroken as why:
+        raise UserError(f"{trajectory_id} is a branch: {why}") from None
     if view is None:
         raise UserError(f"{trajectory_id}: turn {turn} was never reached; the last is {record.outline.last_turn}")
     if as_json:

@@ -21,6 +21,7 @@ from .agent.arguments import text_of_call
 from .agent.context import wire_of_reply
 from .replaying.diff import Change, diff
 from .replaying.explain import look_of
+from .replaying.lineage import flat
 from .replaying.record import Record
 from .replaying.report import Source, around
 
@@ -96,12 +97,15 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diverge(a: Record, b: Record) -> Divergence:
-    """Compare two records turn by turn, in one pass over each."""
+    """Compare two records turn by turn, in one pass over each; a branch from its root on.
+
+    Raises `LineageBroken` where an ancestor of a branch is not here.
+    """
     action = context = None
     turns = 0
     empty = TurnSeen(-1)
     notes: set[str] = set()
-    one, other = _turns(a), _turns(b)
+    one, other = _turns(flat(a)), _turns(flat(b))
     while action is None or context is None:
         left, right = next(one, None), next(other, None)
         if left is None and right is None:
@@ -149,7 +153,7 @@ def _turns(record: Record) -> Iterator[TurnSeen]:
 
 
 def _number(ref: Any) -> int:
-    return ref if isinstance(ref, int) else -1 - int(ref[1])
+    return ref if isinstance(ref, int) else -(1 << 62)
 
 
 def _saw_context(seen: TurnSeen, body: ContextBuilt, items: list[ItemSeen], stored: dict[str, Any]) -> None:

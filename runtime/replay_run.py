@@ -28,9 +28,11 @@ from .agent.requests import Request
 from .agent.session import Setup
 from .replaying.diff import diff
 from .replaying.explain import plain, report_of
+from .replaying.lineage import LineageBroken, OtherTools, ancestors, branched
 from .replaying.record import Record, record_of
 from .replaying.report import Report, Verdict
 from .replaying.serve import EndOfRecord, RecordedModel, ReplaySession, TurnOver
+from .replaying.sources import RootSource
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -60,14 +62,17 @@ def replay(
         from .replaying.imported import replay_imported
 
         return replay_imported(record)
-    unfit = _unfit(outline.of_type("Branched"), started)
-    if unfit:
-        return Report(verdict="refused", cause=unfit, trajectory_id=record.trajectory_id)
+    if started.origin != "live":
+        cause = f"the record is {started.origin}, not live"
+        return Report(verdict="refused", cause=cause, trajectory_id=record.trajectory_id)
     setup = Setup(tools=journal.tools, policy=journal.policy, resolvers=journal.resolvers)
-    s = ReplaySession(setup, record, cold=cold)
-    with _interception(s, wanted=intercept or outline.intercepted) as caught:
+    try:
+        s, level = _session(setup, record, cold=cold)
+    except (LineageBroken, OtherTools) as why:
+        return Report(verdict="refused", cause=f"a branch: {why}", trajectory_id=record.trajectory_id)
+    with _interception(s, wanted=intercept or s.intercepted) as caught:
         report = _all_entries(agent, s)
-    notes = (*report.notes, *sorted(s.judge.notes), *(caught.notes() if caught is not None else ()))
+    notes = (*report.notes, *level, *sorted(s.judge.notes), *(caught.notes() if caught is not None else ()))
     if caught is not None and report.verdict == "differs":
         report = caught.blame(report)
     return with_changes(report, trajectory_id=record.trajectory_id, events=outline.count, notes=notes)
@@ -76,15 +81,22 @@ def replay(
 def _record(events: Iterable[Event], journal: Journal) -> Record:
     found = list(events)
     tenant = found[0].tenant if found else ""
-    return record_of(found, lambda sha256: journal.ports_for_reading.blobs.get(tenant, sha256))
+    blob = lambda sha256: journal.ports_for_reading.blobs.get(tenant, sha256)  # noqa: E731
+    root = getattr(journal, "root", None)
+    if root is None:
+        return record_of(found, blob)
+    return record_of(found, blob, RootSource(root, tenant).record)
 
 
-def _unfit(branched: list[Event], started: TaskStarted) -> str:
-    if started.origin != "live":
-        return f"the record is {started.origin}, not live"
-    if branched:
-        return "a branch begins in the middle of its parent: replay the parent, or branch it again"
-    return ""
+def _session(setup: Setup, record: Record, *, cold: bool) -> tuple[ReplaySession, tuple[str, ...]]:
+    """The session that serves a record, and what its report says of the level."""
+    link = branched(record)
+    if link is None:
+        return ReplaySession(setup, record, cold=cold), ()
+    from .replaying.branch_replay import BranchReplaySession
+
+    level = f"a branch: replayed from turn {link.at_turn} on, where it left {link.parent_trajectory_id!r}"
+    return BranchReplaySession(setup, record, ancestors(record), cold=cold), (level,)
 
 
 def _interception(s: ReplaySession, *, wanted: bool) -> Any:
@@ -92,7 +104,7 @@ def _interception(s: ReplaySession, *, wanted: bool) -> Any:
         return nullcontext()
     from .replaying.intercept import Interception
 
-    caught: Interception = Interception(s, recording=s.outline.intercepted)
+    caught: Interception = Interception(s, recording=s.intercepted)
     return caught
 
 
@@ -130,7 +142,7 @@ def _one_entry(agent: Callable[..., Any], s: ReplaySession) -> Report | None:
 
 
 def _call(agent: Callable[..., Any], s: ReplaySession) -> Any:
-    if s.outline.intercepted:
+    if s.intercepted:
         read_input(s, "intercepted", "on", lambda: True)
     if inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004
         return asyncio.run(_call_async(agent, s))

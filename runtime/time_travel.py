@@ -7,7 +7,8 @@ takes less than a second), and stops where the turn ends.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -18,14 +19,20 @@ from trajlake.schemas.events import ContextBuilt, Cut, ToolResult, ToolSettled
 from trajlake.schemas.state.budget import Budget, BudgetFold
 
 from .agent.texts import result_text
+from .replaying.lineage import ancestors, flat, place_of, shifts_of
 from .replaying.record import Record
+
+NONE: Final = -(1 << 62)
+"""Stands for an event that is not there; no event has this number."""
 
 
 class ShownItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One context item as delivered. `cut`: the model was given `head` first and `tail` last characters of `total`;
-    `full` is the whole output behind it (None where its bulk is not at hand; `missing` says so)."""
+    `full` is the whole output behind it (None where its bulk is not at hand; `missing` says so). In a branch, `up`
+    tells whose event it is: 0 its own, 1 its parent's, 2 the one above."""
 
     sequence_number: int
+    up: int = 0
     kind: str
     delivered: Any
     cut: Cut | None = None
@@ -33,13 +40,14 @@ class ShownItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: str = ""
 
 
-class ShownCall(msgspec.Struct, frozen=True, kw_only=True):
+class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model call of the turn: its purpose, the items it was shown, and the hash of its context."""
 
     sequence_number: int
     purpose: str
     context_hash: str
     items: list[ShownItem]
+    up: int = 0
 
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +66,12 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def turn_view(record: Record, turn: int) -> TurnView | None:
-    """Return one turn of a record, None if it was never reached. -1 is the prologue."""
+    """Return one turn of a record, None if it was never reached. -1 is the prologue.
+
+    A branch is shown with what it inherited. Raises `LineageBroken` where an ancestor of it is not here.
+    """
+    shifts = shifts_of(ancestors(record))
+    whole = flat(record)
     held: dict[int, Event] = {}
     built: list[int] = []
     budget = BudgetFold(Budget())
@@ -66,12 +79,13 @@ def turn_view(record: Record, turn: int) -> TurnView | None:
     calls: list[ShownCall] = []
     here: list[Event] = []
     reached = False
-    for number, events in record.turns():
+    for number, events in whole.turns():
         if number > turn:
             break
         reached = reached or number == turn
         for event in events:
-            budget.apply(event)
+            if event.sequence_number >= 0:  # limits and spend are not inherited
+                budget.apply(event)
             if event.sequence_number in record.outline.left.given_up:
                 continue
             body = event.body
@@ -83,9 +97,10 @@ def turn_view(record: Record, turn: int) -> TurnView | None:
                 built = [*(built[: body.keep] if body.base is not None else []), *(_number(ref) for ref in body.append)]
                 held = {ref: held[ref] for ref in (*built, *_since(held, built)) if ref in held}
                 if number == turn:
-                    items = [_item(record, held[ref]) for ref in built if ref in held]
+                    items = [_item(record, held[ref], shifts) for ref in built if ref in held]
+                    up, at = place_of(event.sequence_number, shifts)
                     calls.append(
-                        ShownCall(sequence_number=event.sequence_number, purpose=body.purpose,
+                        ShownCall(sequence_number=at, up=up, purpose=body.purpose,
                                   context_hash=body.context_hash, items=items)
                     )  # fmt: skip
             if number == turn:
@@ -94,11 +109,12 @@ def turn_view(record: Record, turn: int) -> TurnView | None:
         return None
     frozen = budget.frozen()
     return TurnView(
-        trajectory_id=record.trajectory_id, turn=turn, calls=calls, replies=_bodies(record, here, "ModelReplied"),
-        authorizations=_bodies(record, here, "Authorized"),
-        approvals=_bodies(record, here, "ApprovalRequested", "ApprovalResolved"),
-        inputs=_bodies(record, here, "InputRead"), budget_left=dict(frozen.left), budget_limits=dict(frozen.limits),
-        vars=variables,
+        trajectory_id=record.trajectory_id, turn=turn, calls=calls,
+        replies=_bodies(record, here, shifts, "ModelReplied"),
+        authorizations=_bodies(record, here, shifts, "Authorized"),
+        approvals=_bodies(record, here, shifts, "ApprovalRequested", "ApprovalResolved"),
+        inputs=_bodies(record, here, shifts, "InputRead"), budget_left=dict(frozen.left),
+        budget_limits=dict(frozen.limits), vars=variables,
     )  # fmt: skip
 
 
@@ -106,27 +122,29 @@ def text_of(view: TurnView, width: int = 0) -> str:
     """Return the turn for people. `width`: cut each item's text to so many characters (0: whole)."""
     lines = [f"{view.trajectory_id}, {'prologue' if view.turn < 0 else f'turn {view.turn}'}"]
     for call in view.calls:
-        lines.append(f"context of model call #{call.sequence_number} ({call.purpose}), hash {call.context_hash[:12]}:")
+        lines.append(f"context of model call {_name(call)} ({call.purpose}), hash {call.context_hash[:12]}:")
         for place, item in enumerate(call.items):
             lines += _item_lines(place, item, width)
     for body in view.authorizations:
         left = f", left {body['budget_left']}" if body.get("budget_left") else ""
         because = f": {body['reason']}" if body.get("reason") else ""
         lines.append(
-            f"authorized #{body['#']} {body['action_id']} {body['tool']}: {body['decision']}{because}"
+            f"authorized {_number_of(body)} {body['action_id']} {body['tool']}: {body['decision']}{because}"
             f" (policy {body.get('policy_version') or 'none'}{left})"
         )
     for body in view.approvals:
-        lines.append(f"approval #{body['#']} {body['action_id']}: {body.get('decision', 'asked')}")
+        lines.append(f"approval {_number_of(body)} {body['action_id']}: {body.get('decision', 'asked')}")
     for body in view.inputs:
-        lines.append(f"input #{body['#']} {body['kind']} {body.get('name', '')}: {_short(body.get('value'), 200)}")
+        lines.append(
+            f"input {_number_of(body)} {body['kind']} {body.get('name', '')}: {_short(body.get('value'), 200)}"
+        )
     if view.budget_limits:
         lines.append(f"budget left: {', '.join(f'{unit} {amount}' for unit, amount in view.budget_left.items())}")
     return "\n".join(lines)
 
 
 def _item_lines(place: int, item: ShownItem, width: int) -> list[str]:
-    lines = [f"  [{place}] #{item.sequence_number} {item.kind}", *_indented(_words(item.delivered), width)]
+    lines = [f"  [{place}] {_name(item)} {item.kind}", *_indented(_words(item.delivered), width)]
     if item.cut is not None:
         gone = item.cut.total - item.cut.head - item.cut.tail
         lines.append(
@@ -151,7 +169,16 @@ def _indented(text: str, width: int) -> list[str]:
     return [f"      {line}" for line in text.splitlines()]
 
 
-def _item(record: Record, event: Event) -> ShownItem:
+def _name(shown: ShownItem | ShownCall) -> str:
+    return _number_of({"#": shown.sequence_number, "up": shown.up})
+
+
+def _number_of(body: dict[str, Any]) -> str:
+    """An event's number for people; an ancestor's as `^1:12`."""
+    return f"^{body['up']}:{body['#']}" if body.get("up") else f"#{body['#']}"
+
+
+def _item(record: Record, event: Event, shifts: Sequence[int]) -> ShownItem:
     body = event.body
     cut, full, missing = None, None, ""
     if isinstance(body, ToolResult | ToolSettled):
@@ -166,8 +193,9 @@ def _item(record: Record, event: Event) -> ShownItem:
         delivered = _plain(record, body.wire if event.type == "MessageAdded" else body.summary or body.reply)
     kind = {"MessageAdded": f"message {getattr(body, 'role', '')}", "ModelReplied": "reply", "Compacted": "summary"}
     tool = f"result of {getattr(body, 'tool', '')} {getattr(body, 'action_id', '')}".replace("  ", " ")
+    up, number = place_of(event.sequence_number, shifts)
     return ShownItem(
-        sequence_number=event.sequence_number, kind=kind.get(event.type, tool), delivered=delivered, cut=cut, full=full,
+        sequence_number=number, up=up, kind=kind.get(event.type, tool), delivered=delivered, cut=cut, full=full,
         missing=missing,
     )  # fmt: skip
 
@@ -205,19 +233,21 @@ def _short(value: Any, width: int) -> str:
     return text if len(text) <= width else f"{text[:width]}…"
 
 
-def _bodies(record: Record, events: list[Event], *types: str) -> list[Any]:
-    return [
-        {"#": event.sequence_number, **_plain(record, msgspec.to_builtins(event.body))}
-        for event in events
-        if event.type in types
-    ]
+def _bodies(record: Record, events: list[Event], shifts: Sequence[int], *types: str) -> list[Any]:
+    found = []
+    for event in events:
+        if event.type in types:
+            up, number = place_of(event.sequence_number, shifts)
+            place = {"#": number, "up": up} if up else {"#": number}
+            found.append(place | _plain(record, msgspec.to_builtins(event.body)))
+    return found
 
 
 def _since(held: dict[int, Event], built: list[int]) -> list[int]:
     known = set(built)
-    newest = max(known, default=-1)
+    newest = max(known, default=NONE)
     return [ref for ref in held if ref > newest and ref not in known]
 
 
 def _number(ref: Any) -> int:
-    return ref if isinstance(ref, int) else -1
+    return ref if isinstance(ref, int) else NONE

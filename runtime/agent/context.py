@@ -54,6 +54,7 @@ class ContextList:
         self.built: tuple[int, list[int]] | None = None
         self.drifted: int | None = None
         self.drifted_at = ""
+        self.replaced: dict[int, int] = {}
         self._matched = 0
         self._inline = inline
         self._purposes: dict[int, str] = {}
@@ -67,6 +68,8 @@ class ContextList:
         if isinstance(body, MessageAdded):
             make = lambda: Item(seq, body.item_hash, from_tree(self._inline(body.wire)))  # noqa: E731
             self._put(len(self.items), 0, self._item(seq, make))
+            if isinstance(body.replaces, int):
+                self.take_place(body.replaces, seq)
         elif isinstance(body, ContextBuilt):
             self._purposes = {seq: body.purpose}
             self.built = seq, self.refs_of(body)
@@ -106,6 +109,13 @@ class ContextList:
         self._put(len(self.items) - 1, 1, new)
         del self.items[-1], self._refs[-1]
         self._put(self._refs.index(ref), 1, new)
+        self.replaced[ref] = by
+
+    def now_at(self, ref: int) -> int | None:
+        """The event that holds the item which stands where the one of `ref` stood; None if it is not in force."""
+        while ref in self.replaced:
+            ref = self.replaced[ref]
+        return ref if ref in self._refs else None
 
     def forget_asides(self) -> None:
         """Let go of what is not in force: only a `compact` of its own turn may name a reply beside the context."""

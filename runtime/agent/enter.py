@@ -5,11 +5,11 @@ Source: design/agent.md, *Resume* and *Lease, fencing, gateway*. No model is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from trajlake.schemas import values
 from trajlake.schemas.canonical_json import exact_canonical
@@ -24,6 +24,7 @@ from ..checkpoint import start_record
 from ..frame import TrajectoryInfo
 from ..generations import must_stop
 from ..lease import Claim, LeaseBusy, LeaseRecord, RecordMissing, take_lease
+from .decide import log_suffices
 from .errors import Busy, Conflict, ResumeRefused, UnknownTrajectory
 from .files import Files
 from .leave import let_go
@@ -70,12 +71,32 @@ class Known:
         """The canonical end, if there is one."""
         return next((event for event in reversed(self.history.events) if event.type == "TaskEnded"), None)
 
+    @property
+    def loss_accepted(self) -> Event | None:
+        """The last `Resumed` with which a person accepted that events are missing."""
+        accepted = (event for event in self.history.events if event.type == "Resumed" and event.body.accept_loss)
+        return max(accepted, key=lambda event: event.sequence_number, default=None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no event can be missing, but those of tenures whose loss a person has accepted since."""
+        accepted, missing = self.loss_accepted, self.found.missing_tenures
+        return self.found.complete or (accepted is not None and bool(missing) and max(missing) < accepted.fencing_token)
+
 
 def look(s: Session) -> Steps:
     """Read lease record and log. Answers nothing yet about who may act."""
     record: LeaseRecord | None = yield Block(lambda: s.ports.leases.read(s.tenant, s.trajectory_id))
     found: Found = yield Block(lambda: s.ports.log.read(s.tenant, s.trajectory_id, record))
     return Known(record, found, canonical(found.events))
+
+
+BRANCH: Final = "trajlake branch"
+"""What `TaskStarted.runtime` says of a branch, before `Branched` names its parent."""
+
+
+def _is_branch(events: Sequence[Event]) -> bool:
+    return any(event.type == "Branched" for event in events)
 
 
 def check_order(s: Session, known: Known, order: Order) -> None:
@@ -93,8 +114,11 @@ def check_order(s: Session, known: Known, order: Order) -> None:
     started: TaskStarted = events[0].body
     if started.origin != "live":
         raise ResumeRefused("origin", f"{s.trajectory_id!r} is {started.origin}; only live trajectories run")
-    if known.end is None and any(event.type == "Branched" for event in events):
-        raise ResumeRefused("branch", f"{s.trajectory_id!r} is a branch that was cut short; branch its parent again")
+    if known.end is None and not s.is_branch and (started.runtime == BRANCH or _is_branch(events)):
+        raise ResumeRefused(
+            "branch", f"{s.trajectory_id!r} is a branch: go on with 'trajlake branch {s.trajectory_id} --resume' "
+            "and its stand-ins (resume_branch), so that nothing real is called"
+        )  # fmt: skip
     if order.task is not None and exact_canonical(s.inline(started.task)) != exact_canonical(
         values.to_tree(order.task)
     ):
@@ -141,7 +165,7 @@ def take(s: Session, before: Known, *, recovering: bool = False) -> Steps:
 def begin(s: Session, known: Known, order: Order) -> Steps:
     """Write the opening event: `TaskStarted` of a new trajectory, else `LeaseAcquired` with what it must copy."""
     if not known.history.events:
-        if not known.found.complete or known.history.held_back:
+        if not log_suffices(complete=known.found.complete, held_back=bool(known.history.held_back)):
             yield from let_go(s, None)
             raise ResumeRefused("log_incomplete", "its first events are missing here; bring them back before it runs")
         if order.task is None:
@@ -206,7 +230,8 @@ def check_resumable(s: Session, known: Known, order: Order) -> ResumeRefused | N
         verdict = resumable(event.schema_version)
         if not verdict.ok:
             return ResumeRefused("schema", verdict.reason)
-    if (not known.found.complete or known.history.held_back) and not order.accept_loss:
+    held_back = bool(known.history.held_back)
+    if not log_suffices(complete=known.complete, held_back=held_back, accept_loss=order.accept_loss):
         return ResumeRefused("log_incomplete", "events are missing; bring them back, or resume with --accept-loss")
     started: TaskStarted = s.events[0].body
     refused = {event.fencing_token for event in s.events if event.type == "ResumeRefused"}

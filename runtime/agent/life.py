@@ -63,7 +63,7 @@ def _without_lease(s: Session, known: Known) -> Steps:
         return Outcome(*recorded_outcome(s, known.end))
     if last.type != "LeaseReleased" or last.body.reason != "parked":
         return None
-    seen = Session(s.ports, s.setup, s.tenant, s.trajectory_id)
+    seen = s.fresh()
     adopt_history(seen, known)
     waits = _still_waiting(seen)
     return Outcome("parked", None, waits) if waits else None

@@ -6,7 +6,7 @@ Everything that may wait is a generator of requests (see `requests`); a driver p
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from .files import Files
 
 
+SALTS_AT_ONCE: Final = 64
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """What the journal gives every run: its tools and policy."""
@@ -49,10 +52,15 @@ class Setup:
     tools: Mapping[str, Tool]
     policy: Any = None
     resolvers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    replicated: frozenset[str] = frozenset()
+    """Effect classes whose intents wait for the replica, beside those that the trajectory promises itself."""
 
 
 class Session:
     """A trajectory under a lease. One operation at a time; not for several threads."""
+
+    is_branch = False
+    """Whether this session goes on from an ancestor's record; any other refuses the log of a branch."""
 
     def __init__(self, ports: Ports, setup: Setup, tenant: str, trajectory_id: str) -> None:
         self.ports, self.setup = ports, setup
@@ -78,6 +86,7 @@ class Session:
         self.closed_turn = False
         self.superseded_keys: frozenset[str] = frozenset()
         self.principal: str | None = None
+        self.ancestors: tuple[str, ...] = ()
         self.end: Event | None = None
         self.end_shown = False
         self.view = self.new_view()
@@ -99,6 +108,7 @@ class Session:
         self.tags = 0
         self.sends: dict[str, float] = {}
         self._runtime: list[Event] = []
+        self._salts: list[bytes] = []
 
     # -- recording -------------------------------------------------------------------------------------------------
 
@@ -106,6 +116,10 @@ class Session:
     def token(self) -> int:
         assert self.held is not None
         return self.held.token
+
+    def fresh(self) -> Session:
+        """Return another session over the same trajectory, which holds nothing yet."""
+        return Session(self.ports, self.setup, self.tenant, self.trajectory_id)
 
     def new_view(self) -> View:
         """Return an empty view over this trajectory."""
@@ -176,9 +190,16 @@ class Session:
             fencing_token=self.token,
             turn=self.turn if turn is None else turn,
             recorded_at=self.ports.env.now_us(),
-            salt=self.ports.env.random_bytes(SALT_SIZE),
+            salt=self._salt(),
             prev=self.prev,
         )
+
+    def _salt(self) -> bytes:
+        """The next salt. Many are drawn at a time: each draw is a call of the system and lets other threads in."""
+        if not self._salts:
+            drawn = self.ports.env.random_bytes(SALT_SIZE * SALTS_AT_ONCE)
+            self._salts = [drawn[at : at + SALT_SIZE] for at in range(0, len(drawn), SALT_SIZE)]
+        return self._salts.pop()
 
     def adopt(self, event: Event) -> None:
         """Make a queued (or read) event the last one of this trajectory."""
@@ -197,6 +218,19 @@ class Session:
             ticket, self.ticket = self.ticket, None
             yield Wait(ticket)
 
+    def intent_barrier(self, effects: Collection[str]) -> Steps:
+        """Wait until intents of these effect classes are durable at their level, and everything before them: here, and
+        in the replica where one of the classes asks for it. What is shown to anybody later waits for both.
+        """
+        local: Ticket | None = getattr(self.ticket, "local", None)
+        if local is None or not self._replicated().isdisjoint(effects):
+            yield from self.barrier()
+        else:
+            yield Wait(local)
+
+    def _replicated(self) -> frozenset[str]:
+        return self.setup.replicated.union(getattr(self.events[0].body, "replicated", ()))
+
     def checked_barrier(self, timeout_s: float = 0.0) -> Steps:
         """Barrier, then a lease check; return the permit. Raises `Busy` when the lease cannot be shown to be ours."""
         yield from self.barrier()
@@ -208,7 +242,10 @@ class Session:
         held = self.held
         assert held is not None
         try:
-            return (yield Block(lambda: held.check_for_dispatch(timeout_s)))
+            permit = held.permit_by_last_answer(timeout_s)
+            if permit is None:
+                permit = yield Block(lambda: held.check_for_dispatch(timeout_s))
+            return permit
         except LeaseLost as error:
             raise Busy(f"trajectory {self.trajectory_id!r}: {error}") from error
 

@@ -60,7 +60,7 @@ def operation_of(event: Event) -> Name | None:
     """Return the operation that this event begins, or None: the runtime's own, or a later event of one."""
     body = event.body
     if isinstance(body, MessageAdded):
-        return None if body.origin == "steer" else ("message", body.role)
+        return None if body.origin in ("steer", "branch") else ("message", body.role)
     if isinstance(body, ContextBuilt):
         return "model", body.purpose
     if isinstance(body, InputRead):

@@ -42,15 +42,24 @@ class Outline:
         return [event for event in self.notable if event.type == name]
 
 
+def found_nowhere(trajectory_id: str) -> None:
+    """Return None: this record came alone."""
+    del trajectory_id
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One trajectory. `read()` streams its canonical events in order, each once, and may be called again."""
+    """One trajectory. `read()` streams its canonical events in order, each once, and may be called again.
+
+    `find` returns another one of the same tenant from the same source: the parent of a branch.
+    """
 
     tenant: str
     trajectory_id: str
     read: Callable[[], Iterator[Event]]
     blob: Callable[[str], bytes]
     outline: Outline
+    find: Callable[[str], Record | None] = found_nowhere
 
     def turns(self) -> Iterator[tuple[int, list[Event]]]:
         """Stream (turn, events), the turn in which each takes effect; the prologue (-1) comes first."""
@@ -82,7 +91,10 @@ def no_blob(sha256: str) -> bytes:
     raise LookupError(f"blob {sha256} is not at hand")
 
 
-def record_of(events: Iterable[Event], blob: Callable[[str], bytes] = no_blob) -> Record:
+def record_of(
+    events: Iterable[Event], blob: Callable[[str], bytes] = no_blob,
+    find: Callable[[str], Record | None] = found_nowhere,
+) -> Record:  # fmt: skip
     """Return the record of events in memory, given in any order, with copies."""
     history = canonical(events)
     found = [as_current(event) for event in history.events]
@@ -93,7 +105,7 @@ def record_of(events: Iterable[Event], blob: Callable[[str], bytes] = no_blob) -
     first = found[0] if found else None
     return Record(
         tenant=first.tenant if first else "", trajectory_id=first.trajectory_id if first else "",
-        read=lambda: iter(found), blob=blob, outline=outline,
+        read=lambda: iter(found), blob=blob, outline=outline, find=find,
     )  # fmt: skip
 
 

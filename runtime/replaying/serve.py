@@ -71,18 +71,22 @@ class RecordedBlobs:
         return self._record.blob(sha256)
 
 
+def recorded_ports(env: ReplayEnv, record: Record) -> Ports:
+    """What the core may ask of the world while it is replayed: bulk and recorded times."""
+    nothing: Any = None
+    return Ports(
+        env=env, log=nothing, blobs=RecordedBlobs(record), leases=nothing, keeper=nothing,  # type: ignore[arg-type]
+        arbiter=nothing, mail=nothing, worker="", host="",
+    )  # fmt: skip
+
+
 class ReplaySession(Session):
     """Serves one record. `cold`: every turn in an entry of its own."""
 
     def __init__(self, setup: Setup, record: Record, *, cold: bool) -> None:
         self.env = ReplayEnv()
         self._whole: list[Event] = []
-        nothing: Any = None
-        ports = Ports(
-            env=self.env, log=nothing, blobs=RecordedBlobs(record), leases=nothing, keeper=nothing,  # type: ignore[arg-type]
-            arbiter=nothing, mail=nothing, worker="", host="",
-        )  # fmt: skip
-        super().__init__(ports, setup, record.tenant, record.trajectory_id)
+        super().__init__(recorded_ports(self.env, record), setup, record.tenant, record.trajectory_id)
         self.record_read, self.outline, self.cold = record, record.outline, cold
         self.events = [record.outline.notable[0]]
         self.left = record.outline.left
@@ -95,6 +99,7 @@ class ReplaySession(Session):
         first = record.outline.first_reply
         self.model = RecordedModel(started.model, started.model_version, first.body.format if first else "")
         self.resumed = self.end_shown = True
+        self.intercepted = record.outline.intercepted
         self.compares_heads = True
         self.last_turn = self.open_turn = record.outline.last_turn
         self.loop = ReplayLoop()

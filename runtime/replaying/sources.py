@@ -72,7 +72,7 @@ class RootSource:
         outline = look.outline(found, conflicts=bool(history.conflicts))
         return Record(
             tenant=self._tenant, trajectory_id=trajectory_id, read=lambda: iter(found), blob=self.blob,
-            outline=outline,
+            outline=outline, find=self.record,
         )  # fmt: skip
 
     def _by_place(self, trajectory_id: str, places: list[Place]) -> Record:
@@ -97,7 +97,10 @@ class RootSource:
         def read() -> Iterator[Event]:
             return (as_current(event) for event in _read_places(env, places, segments, offsets))
 
-        return Record(tenant=self._tenant, trajectory_id=trajectory_id, read=read, blob=self.blob, outline=outline)
+        return Record(
+            tenant=self._tenant, trajectory_id=trajectory_id, read=read, blob=self.blob, outline=outline,
+            find=self.record,
+        )  # fmt: skip
 
     def blob(self, sha256: str) -> bytes:
         """Return the bytes of a blob, verified. Raises `BlobMissing`."""

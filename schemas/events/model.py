@@ -8,7 +8,7 @@ import msgspec
 
 from ._base import Amounts, Json, MailStamp, Payload, Ref
 
-MessageOrigin = Literal["harness", "user", "steer", "imported", "copied"]
+MessageOrigin = Literal["harness", "user", "steer", "imported", "copied", "branch"]
 ReplyStatus = Literal["kept", "rejected", "retried", "error"]
 
 
@@ -16,7 +16,8 @@ class MessageAdded(Payload, frozen=True, kw_only=True, omit_defaults=True):
     """A message that is not a reply of this trajectory's model.
 
     `wire` is the message as JSON in the provider's shape; `item_hash` is sha256 (hex) of its canonical JSON
-    without transport-only keys. `copied`: repeated from another session, out of totals and training.
+    without transport-only keys. `copied`: repeated from another session, out of totals and training. `branch`: put
+    there by the change that a branch makes; `replaces` names the inherited item whose place it takes.
     """
 
     role: str
@@ -24,6 +25,7 @@ class MessageAdded(Payload, frozen=True, kw_only=True, omit_defaults=True):
     item_hash: str
     origin: MessageOrigin = "harness"
     mail: MailStamp | None = None
+    replaces: Ref | None = None
 
 
 class ContextHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trajlake.runtime import Change, Journal, Misuse, ResumeRefused, Stubs, branch, cut, replay
+from trajlake.runtime import Change, Journal, Misuse, Stubs, branch, cut
 from trajlake.runtime.branching import wilson
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.sources import RootSource
@@ -196,26 +196,6 @@ def test_a_test_system_takes_the_place_of_a_tool(case: Case) -> None:
 
     branch(case.journal, "clean", 1, "x", agent=case.agent, model=case.model, tools=Stubs(delete=delete_in_sandbox))
     assert (seen, case.deleted) == (["release"], ["release"])
-
-
-def test_a_branch_is_not_replayed_resumed_or_branched_again(case: Case) -> None:
-    case.record()
-
-    def dies(t: Any) -> None:
-        t.context.system("You clean up branches.")
-        t.context.user(t.task)
-        for turn in t.turns(max=2):
-            turn.model()
-            raise KeyError("died")
-
-    with pytest.raises(KeyError):
-        branch(case.journal, "clean", 1, "x", agent=dies, model=case.model)
-    with pytest.raises(ResumeRefused, match="branch"):
-        case.journal.run(case.agent, "clean~1.0", model=case.model)
-    report = replay(case.agent, case.events("clean~1.0"), journal=case.journal)
-    assert (report.verdict, "branch" in report.cause) == ("refused", True)
-    with pytest.raises(Misuse, match="branch its parent"):
-        branch(case.journal, "clean~1.0", 1, "x", agent=case.agent, model=case.model)
 
 
 def test_local_tools_need_the_files_of_the_fork_or_a_stub(journal: Journal, tmp_path: Path) -> None:

@@ -143,3 +143,94 @@ def test_the_branch_verb_writes_beside_its_parent(runs: Runs) -> None:
     done = runs(*command, "--agent", f"{AGENT}:agent", "--journal", "root")
     assert done.returncode == 2
     assert "a model is asked" in done.stderr
+
+
+BRANCHING = """
+import os
+from tests.support.edit_blocks import *
+from tests.support.edit_blocks import agent as plain
+model = model_of(3, 14)
+def agent(t):
+    if os.environ.get("DIE") and "~" in t.id:
+        t.turns, turns = (lambda max: dying(turns(max))), t.turns
+    return plain(t)
+def dying(turns):
+    for turn in turns:
+        if turn.number == 16:
+            raise KeyError("died")
+        yield turn
+"""
+
+
+@pytest.fixture
+def branching(tmp_path: Path, project: Path) -> Runs:
+    """A root with one trajectory, and a module that has a model."""
+    made = Runs(tmp_path, project)
+    made.environment["TRAJLAKE_JOURNAL"] = "root"
+    (tmp_path / "blocks_with_model.py").write_text(BRANCHING)
+    done = made(
+        sys.executable, "-c", "from blocks_with_model import *; journal.run(agent, 'task-3', task='fix', model=model)"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_the_command_line_branches_a_branch_goes_on_with_one_and_replays_them_all(branching: Runs) -> None:
+    verb = [sys.executable, "-m", "trajlake.runtime", "branch"]
+    code = ["--agent", "blocks_with_model:agent"]
+    done = branching(*verb, "task-3", "--at-turn", "15", "--change", "nothing", *code)
+    assert (done.returncode, "branches: task-3~15.0" in done.stdout) == (0, True), done.stderr
+    done = branching(*verb, "task-3~15.0", "--at-turn", "16", "--change", "x", "--item", "^2:2=other task", *code)
+    assert done.returncode == 0, done.stderr
+    branching.environment["DIE"] = "1"
+    died = branching(*verb, "task-3", "--at-turn", "15", "--change", "cut short", *code)
+    assert died.returncode != 0
+    del branching.environment["DIE"]
+    refused = branching(sys.executable, "-m", "trajlake.runtime", "resume", "task-3~15.1", "blocks_with_model:agent")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    assert "trajlake branch task-3~15.1 --resume" in refused.stderr
+    done = branching(*verb, "task-3~15.1", "--resume", *code, "--json")
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "completed"), done.stderr
+    every = branching.replay("--all", "--journal", "root", "--json", "--jobs", "1")
+    told = json.loads(every.stdout)
+    assert (every.returncode, told["summary"]["same"], told["summary"]["refused"]) == (0, 4, 0), every.stdout
+    notes = {report["id"]: report.get("notes", []) for report in told["reports"]}
+    assert "a branch: replayed from turn 16 on" in notes["task-3~15.0~16.0"][0]
+    shown = branching(
+        sys.executable, "-m", "trajlake.runtime", "show", "task-3~15.0~16.0", "--turn", "16", "--journal", "root"
+    )  # fmt: skip
+    assert "^2:" in shown.stdout, shown.stderr
+    assert "other task" in shown.stdout
+    for wrong in (
+        ["task-3"], ["task-3", "--at-turn", "1"], ["task-3", "--resume"], ["task-3~15.1", "--resume", "--at-turn", "2"],
+        ["task-3", "--at-turn", "1", "--change", "x", "--item", "two=x"], ["nobody", "--resume"],
+        ["task-3", "--at-turn", "99", "--change", "x"],
+    ):  # fmt: skip
+        done = branching(*verb, *wrong, *code)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (wrong, done.stderr)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_branch_from_a_lake_is_written_beside_the_agents_journal(branching: Runs) -> None:
+    trajlake = [sys.executable, "-m", "trajlake.runtime"]
+    verb = [*trajlake, "branch", "task-3", "--at-turn", "15", "--agent", "blocks_with_model:agent"]
+    assert branching(*verb, "--change", "from the root").returncode == 0
+
+    def to_lake() -> None:
+        for step in (("ship", "root", "--to", "landing"), ("compact", "landing", "lake", "--runner", "none")):
+            done = branching(*trajlake, *step)
+            assert done.returncode == 0, (step, done.stderr)
+
+    to_lake()
+    (branching.folder / "root").rename(branching.folder / "elsewhere")
+    done = branching(*verb, "--change", "from the lake", "--item", "2=other task", "--lake", "lake", "--json")
+    assert done.returncode == 0, done.stderr
+    (made,) = [run["id"] for run in json.loads(done.stdout)["branches"]]
+    of_branch = [*trajlake, "branch", "task-3~15.0", "--at-turn", "16", "--agent", "blocks_with_model:agent"]
+    done = branching(*of_branch, "--change", "a branch of a branch", "--lake", "lake")
+    assert done.returncode == 0, done.stderr
+    alone = branching.replay(made, "--journal", "root")
+    assert (alone.returncode, "its parent 'task-3'" in alone.stdout) == (2, True), alone.stdout
+    every = branching.replay("--all", "--lake", "lake", "--jobs", "1")
+    assert (every.returncode, every.stdout.splitlines()[0][:6]) == (0, "2 same"), every.stdout
