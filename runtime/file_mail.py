@@ -36,6 +36,11 @@ class FileMailStore:
         folder = f"{self._folder}/{trajectory_key(tenant, trajectory_id).hex()}"
         return sorted(self._items(folder), key=lambda item: (item.posted_at, item.id))
 
+    def is_empty(self, tenant: str, trajectory_id: str) -> bool:
+        """Whether `waiting` would find nothing: one look at a local folder, short enough for an event loop."""
+        names = self._names(f"{self._folder}/{trajectory_key(tenant, trajectory_id).hex()}")
+        return not any(_is_item(name) for name in names)
+
     def delete(self, item: MailItem) -> None:
         path = self._path(item)
         try:
@@ -62,7 +67,7 @@ class FileMailStore:
 
     def _items(self, folder: str) -> Iterator[MailItem]:
         for name in self._names(folder):
-            if name.endswith(".json") and not name.startswith("."):
+            if _is_item(name):
                 path = f"{folder}/{name}"
                 with contextlib.suppress(FileNotFoundError):  # deleted by the lease holder meanwhile
                     yield decode_item(read_file(self._env, path), path)
@@ -75,3 +80,7 @@ class FileMailStore:
 
     def _path(self, item: MailItem) -> str:
         return f"{self._folder}/{trajectory_key(item.tenant, item.trajectory_id).hex()}/{item.id}.json"
+
+
+def _is_item(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")

@@ -6,9 +6,11 @@ wrote for others could be stopped with their events half-way.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from _thread import allocate_lock
+from _thread import LockType, allocate_lock
+from math import inf
 from typing import Any, Final
 
 from .barrier_check import speed_warnings
@@ -36,6 +38,9 @@ class Flusher:
         self._bell = allocate_lock()
         self._bell.acquire()
         self._asleep = False
+        self._alarm = 0.0
+        self._watches = False
+        self._ringing_loop: asyncio.AbstractEventLoop | None = None
         self._room_waiters: list[Any] = []
         self._seal_asked = False
         self._thread: threading.Thread | None = None
@@ -57,7 +62,7 @@ class Flusher:
             # Ring first: an interrupt behind the bell costs one idle look, one before it would cost the wake-up.
             if self._asleep and not append.lazy:
                 self._ring()
-            if self._commit.offer(append, now) and self._asleep:
+            if self._commit.offer(append, now) and self._asleep and self._is_due_before_alarm():
                 self._ring()
 
     def register(self, append: Append, waiter: Any) -> bool:
@@ -68,13 +73,25 @@ class Flusher:
         """
         append.waiters.append(waiter)
         if append.lazy:
-            self._hurry(append)
+            self._hurry(append, None if isinstance(waiter, LockType) else waiter.get_loop())
         return append.state == WAITING
 
-    def _hurry(self, append: Append) -> None:
+    def _hurry(self, append: Append, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Make a lazy append urgent. From an event loop the bell rings where its turn ends, once for all tasks that
+        wait by then: so they share a barrier. (A loop that stops before costs the lazy delay, no more.)
+        """
         with self._lock:
-            if self._commit.hurry(append, self._monotonic()) and self._asleep:
-                self._ring()
+            self._commit.hurry(append, self._monotonic())
+            if loop is None:
+                self._ring_if_asleep()
+            elif self._ringing_loop is not loop:
+                self._ringing_loop = loop
+                loop.call_soon(self._ring_for_loop)
+
+    def _ring_for_loop(self) -> None:
+        with self._lock:
+            self._ringing_loop = None
+            self._ring_if_asleep()
 
     def wait_for_room(self, waiter: Any) -> bool:
         """Have `waiter` (as in `register`) woken when the queue has shrunk; False if there is room now."""
@@ -89,16 +106,14 @@ class Flusher:
         """Have the active segment sealed after the batches before it."""
         with self._lock:
             self._seal_asked = True
-            if self._asleep:
-                self._ring()
+            self._ring_if_asleep()
 
     def close(self) -> None:
         """Write what waits, seal, and end the thread. Later calls of `submit` raise. May be called twice."""
         with self._lock:
             self._closed = self._closed or JournalClosed("the journal is closed: open it again to append")
             self._commit.closing = True
-            if self._asleep:
-                self._ring()
+            self._ring_if_asleep()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -118,6 +133,14 @@ class Flusher:
     def _ring(self) -> None:
         self._asleep = False
         self._bell.release()
+
+    def _ring_if_asleep(self) -> None:
+        if self._asleep:
+            self._ring()
+
+    def _is_due_before_alarm(self) -> bool:
+        due = self._commit.due_at()
+        return due is not None and due < self._alarm
 
     def _run(self) -> None:
         try:
@@ -143,19 +166,30 @@ class Flusher:
             idle = not batch and not seal
             if idle and self._commit.closing:
                 return False
-            due = self._commit.due_at()
+            if idle:
+                self._alarm = self._next_look(now, seal_due)
             self._asleep = idle
         if batch:
             self._write(batch, now)
+            self._watches = True
         if seal:
             self._chain.seal()
         if idle:
-            self._sleep(now, due, seal_due)
+            self._sleep(now)
         return True
 
-    def _sleep(self, now: float, due: float | None, seal_due: float | None) -> None:
-        until = min((at for at in (due, seal_due) if at is not None), default=None)
-        if self._bell.acquire(timeout=-1 if until is None else max(0.0, until - now)):
+    def _next_look(self, now: float, seal_due: float | None) -> float:
+        """When to look again if nobody rings. Behind a batch that is once within the lazy delay: lazy events that
+        come till then need no bell, and a writer at rest does not keep waking up.
+        """
+        due = self._commit.due_at()
+        if due is None and self._watches:
+            due = now + self._commit.lazy_delay
+            self._watches = False
+        return min((at for at in (due, seal_due) if at is not None), default=inf)
+
+    def _sleep(self, now: float) -> None:
+        if self._bell.acquire(timeout=-1 if self._alarm == inf else max(0.0, self._alarm - now)):
             return
         with self._lock:
             self._asleep = False

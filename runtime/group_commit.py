@@ -42,7 +42,7 @@ class GroupCommit:
     def __init__(self, options: WriterOptions, next_lsn: int) -> None:
         self._options = options
         self._delay = options.commit_delay_max_ms / 1000
-        self._lazy_delay = options.lazy_delay_max_ms / 1000
+        self.lazy_delay = options.lazy_delay_max_ms / 1000
         self._batch_events_max = options.batch_events_max
         self._waiting: list[Append] = []
         self._in_flight: list[Append] = []
@@ -79,7 +79,7 @@ class GroupCommit:
         A signal may interrupt this between any two lines, in the main thread: the append itself comes last.
         """
         append.offered_at = now
-        due = now + (self._lazy_delay if append.lazy else self._delay)
+        due = now + (self.lazy_delay if append.lazy else self._delay)
         wake = not self._waiting or due < self._deadline
         if wake:
             self._deadline = due

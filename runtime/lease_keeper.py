@@ -67,17 +67,26 @@ class HeldLease:
         far enough serves again: nobody can take a lease over before it runs out while its writer lives.
         """
         for _ in range(_TRIES):
-            self._check_alive()
-            lease = self._lease
-            permit = Permit(self, timeout_s, lease.held_until_s, lease.answered_at_s)
-            if permit.good():
+            permit = self.permit_by_last_answer(timeout_s)
+            if permit is not None:
                 return permit
             self._extend(timeout_s + DISPATCH_MARGIN_S + ANSWER_AGE_MAX_S)
+        permit = self.permit_by_last_answer(timeout_s)
+        if permit is not None:
+            return permit
+        raise LeaseLost(
+            f"trajectory {self._lease.trajectory_id!r}: the lease store is too slow to rely on ({_TRIES} tries)"
+        )
+
+    def permit_by_last_answer(self, timeout_s: float = 0.0) -> Permit | None:
+        """Leave to send as `check_for_dispatch` gives it, where the store's last answer still serves; else None.
+
+        No I/O, never waits. Raises `LeaseLost` once the lease is known to be lost.
+        """
+        self._check_alive()
         lease = self._lease
         permit = Permit(self, timeout_s, lease.held_until_s, lease.answered_at_s)
-        if permit.good():
-            return permit
-        raise LeaseLost(f"trajectory {lease.trajectory_id!r}: the lease store is too slow to rely on ({_TRIES} tries)")
+        return permit if permit.good() else None
 
     async def acheck_for_dispatch(self, timeout_s: float = 0.0) -> Permit:
         """The same without blocking the loop: the store is asked in a worker thread, the age is judged in the loop."""

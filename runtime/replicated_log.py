@@ -1,4 +1,4 @@
-"""The journal of one root with a replica beside it: every barrier that somebody waits for includes the replica.
+"""The journal of one root with a replica beside it: a wait includes the replica, but for intents of other classes.
 
 Any tool class may be named in `replicate`; a trajectory is only safe against the loss of its host where both classes
 that reach outside are. All frames go to the replica, whatever the class: an acknowledgement must cover a prefix.
@@ -25,20 +25,22 @@ OUTWARD: Final = frozenset(("external", "idempotent"))
 
 
 class ReplicatedTicket:
-    """Durable here, then acknowledged there."""
+    """Durable here, then acknowledged there. `local` is the first half: what an intent of a class waits for that the
+    replica does not cover.
+    """
 
-    __slots__ = ("_local", "_position", "_replication")
+    __slots__ = ("_position", "_replication", "local")
 
     def __init__(self, local: Ticket, replication: Replication, position: int) -> None:
-        self._local, self._replication, self._position = local, replication, position
+        self.local, self._replication, self._position = local, replication, position
 
     def wait(self, timeout: float | None = None) -> None:
         """Return once both are true. `timeout` holds for each. Raises as `Ticket.wait` does."""
-        self._local.wait(timeout)
+        self.local.wait(timeout)
         self._replication.wait(self._position, timeout)
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield from self._local.__await__()
+        yield from self.local.__await__()
         yield from self._replication.wait_async(self._position)
 
 
@@ -78,7 +80,7 @@ class ReplicatedLog:
         owed = [event for event in here.events if _identity(event) not in held | undurable]
         self._send_owed(owed, [*here.events, *there])
         complete = here.complete or _replicates_all(there)
-        return Found([*here.events, *there], here.undurable, complete)
+        return Found([*here.events, *there], here.undurable, complete, here.missing_tenures)
 
     def _send_owed(self, owed: Sequence[Event], known: Sequence[Event]) -> None:
         info = _info_of(known)

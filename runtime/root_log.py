@@ -30,6 +30,8 @@ class RootLog:
     @property
     def writer(self) -> Writer:
         """This process's writer, claimed (and recovered) now if it is not yet."""
+        if self._writer is not None:
+            return self._writer
         with self._lock:
             if self._writer is None:
                 self._writer = self._root.claim_writer(self._options)
@@ -65,7 +67,9 @@ class RootLog:
         key = trajectory_key(tenant, trajectory_id)
         events, _ = read_trajectory(self._root.env, places, key)
         undurable = self._undurable(key, (writer for writer in first_lsns if writer in present))
-        return Found(events, undurable, complete=present.issuperset(first_lsns))
+        tenures = record.tenures if record is not None else ()
+        missing = tuple(tenure.token for tenure in tenures if tenure.writer not in present)
+        return Found(events, undurable, complete=not missing, missing_tenures=missing)
 
     def close(self) -> None:
         """Close the writer, if there is one; every lease must have been released before."""

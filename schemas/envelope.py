@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from .events import CODE_OF_NAME, Payload, decode_payload
+from .events import CODE_OF_NAME, decode_payload
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -35,11 +36,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def type_code(self) -> int:
         return CODE_OF_NAME[self.type]
 
-    @property
+    @cached_property
     def body(self) -> Any:
-        """The decoded struct (cached). Raises `InvalidEvent` for text that is none, and when it was erased."""
-        cached: Payload | None = self.__dict__.get("_body")
-        if cached is None:
-            cached = decode_payload(self.type, self.payload if self.payload is not None else b"")
-            self.__dict__["_body"] = cached
-        return cached
+        """The decoded struct. Raises `InvalidEvent` for text that is none, and when it was erased."""
+        return decode_payload(self.type, self.payload if self.payload is not None else b"")

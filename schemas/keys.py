@@ -26,12 +26,23 @@ def arguments_hash(tree: Any) -> str:
     Numbers that the RFC would round, U+0000 and lone surrogates are tagged first, where `to_tree` has not
     already done it. Equal numbers hash the same: 1 and 1.0, 0 and -0.0. Raises `InvalidValue`.
     """
-    return hashlib.sha256(exact_canonical(tree)).hexdigest()
+    return hash_of_canonical(exact_canonical(tree))
+
+
+def hash_of_canonical(arguments: bytes) -> str:
+    """Return `arguments_hash` of arguments whose RFC 8785 text (`exact_canonical`) is known."""
+    return hashlib.sha256(arguments).hexdigest()
 
 
 def idempotency_key(tenant: str, trajectory_id: str, step: str, n: int, tree: Any) -> str:
     """Return the key (hex) of the `n`-th occurrence, from 0, of `step` with the arguments `tree`."""
-    return _digest([KEY_DOMAIN, tenant, trajectory_id, step, n, tree])
+    return idempotency_key_of(tenant, trajectory_id, step, n, exact_canonical(tree))
+
+
+def idempotency_key_of(tenant: str, trajectory_id: str, step: str, n: int, arguments: bytes) -> str:
+    """Return `idempotency_key` for arguments whose RFC 8785 text is known: an array's text holds its members'."""
+    before = exact_canonical([KEY_DOMAIN, tenant, trajectory_id, step, n])
+    return hashlib.sha256(b"%b,%b]" % (before[:-1], arguments)).hexdigest()
 
 
 def same_as_key(tenant: str, trajectory_id: str, tool: str, identity: Any) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Final, Literal
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import (
@@ -107,22 +107,12 @@ class Actions:
         body = event.body
         if known_only and getattr(body, "action_id", None) not in self.by_id:
             return
-        if isinstance(body, ModelReplied):
-            self._proposed(event.sequence_number, body)
-        elif isinstance(body, Authorized):
-            self._authorized(event.sequence_number, body)
-        elif isinstance(body, ToolIntent):
-            self._intended(event, body)
-        elif isinstance(body, ToolResult | ToolSettled):
-            action = self._action(body.action_id)
-            action.outcome = body.status if isinstance(body, ToolResult) else body.verdict
-            action.outcome_seq = event.sequence_number
-        elif isinstance(body, ApprovalRequested):
-            self._asked(event.sequence_number, body)
-        elif isinstance(body, ApprovalResolved):
-            self._answered(body)
+        take_in = _TAKE_IN.get(event.type)
+        if take_in is not None:
+            take_in(self, event, body)
 
-    def _proposed(self, sequence_number: int, body: ModelReplied) -> None:
+    def _proposed(self, event: Event, body: ModelReplied) -> None:
+        sequence_number = event.sequence_number
         if body.status != "kept":
             return
         for index, call in enumerate(body.calls):
@@ -130,9 +120,9 @@ class Actions:
             self.by_id[action.action_id] = action
             self._place(action, call.tool, self._hash_call(call.tool, call, sequence_number))
 
-    def _authorized(self, sequence_number: int, body: Authorized) -> None:
+    def _authorized(self, event: Event, body: Authorized) -> None:
         action = self._action(body.action_id, body.tool)
-        action.decision, action.authorized_seq = body.decision, sequence_number
+        action.decision, action.authorized_seq = body.decision, event.sequence_number
         self._place(action, action.step or body.tool, body.arguments_hash)
 
     def _intended(self, event: Event, body: ToolIntent) -> None:
@@ -145,14 +135,23 @@ class Actions:
         if action.approval is not None and body.approval == action.approval.approval_id:
             action.approval = replace(action.approval, used=True)
 
-    def _asked(self, sequence_number: int, body: ApprovalRequested) -> None:
+    def _ended(self, event: Event, body: ToolResult) -> None:
+        action = self._action(body.action_id)
+        action.outcome, action.outcome_seq = body.status, event.sequence_number
+
+    def _settled(self, event: Event, body: ToolSettled) -> None:
+        action = self._action(body.action_id)
+        action.outcome, action.outcome_seq = body.verdict, event.sequence_number
+
+    def _asked(self, event: Event, body: ApprovalRequested) -> None:
         action = self._action(body.action_id, body.tool)
         action.approval = Approval(
-            body.approval_id, body.action_id, body.arguments_hash, sequence_number, expires_at=body.expires_at
+            body.approval_id, body.action_id, body.arguments_hash, event.sequence_number, expires_at=body.expires_at
         )
         self.approvals[body.approval_id] = body.action_id
 
-    def _answered(self, body: ApprovalResolved) -> None:
+    def _answered(self, event: Event, body: ApprovalResolved) -> None:
+        del event
         approval = self._action(body.action_id).approval
         if approval is not None and approval.approval_id == body.approval_id and not approval.decision:
             self.by_id[body.action_id].approval = replace(
@@ -177,6 +176,17 @@ class Actions:
         action.step, action.hash = step, hashed
         if hashed:
             insort(self._places[step, hashed], order)
+
+
+_TAKE_IN: Final[Mapping[str, Callable[[Actions, Event, Any], None]]] = {
+    "ModelReplied": Actions._proposed,
+    "Authorized": Actions._authorized,
+    "ToolIntent": Actions._intended,
+    "ToolResult": Actions._ended,
+    "ToolSettled": Actions._settled,
+    "ApprovalRequested": Actions._asked,
+    "ApprovalResolved": Actions._answered,
+}
 
 
 def _order(action_id: str) -> tuple[int, int, int]:

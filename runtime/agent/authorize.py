@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+import msgspec
+from msgspec.structs import replace
+
 from trajlake.schemas import values
+from trajlake.schemas.canonical_json import exact_canonical
 from trajlake.schemas.events import Authorized, ConstraintAccepted
-from trajlake.schemas.keys import arguments_hash, idempotency_key, same_as_key
+from trajlake.schemas.keys import hash_of_canonical, idempotency_key_of, same_as_key
 
 from ..tools import Allow, Ask, Call, Deny, Refuse, Tool
 from .actions import Action
@@ -19,14 +22,16 @@ from .requests import Done, Steps
 from .session import Session
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A call that is wanted: its tool, the values to pass, their tree and hash. `action_id` "" until authorized."""
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that is wanted: its tool, the values to pass, their tree and hash. `action_id` "" until authorized;
+    `canonical` the RFC 8785 text of the tree, where it was made already.
+    """
 
     tool: Tool
     values: Mapping[str, Any]
     tree: Any
     hash: str
+    canonical: bytes = b""
     action_id: str = ""
     step: str = ""
     provider_id: str = ""
@@ -41,8 +46,7 @@ class Wanted:
 Kind = Literal["go", "refuse", "ask", "replay"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is done with a wanted call. `approval` the granted one; `repeats` the earlier action of the same key."""
 
     kind: Kind
@@ -57,7 +61,10 @@ class Verdict:
 def want(tool: Tool, bound: Mapping[str, Any], **more: Any) -> Wanted:
     """Return a wanted call. Raises `InvalidValue` for arguments that cannot be recorded: refused before the effect."""
     tree = values.to_tree(dict(bound))
-    return Wanted(tool=tool, values=bound, tree=tree, hash=arguments_hash(tree), **more)
+    canonical = exact_canonical(tree)
+    return Wanted(
+        tool=tool, values=bound, tree=tree, hash=hash_of_canonical(canonical), canonical=canonical, **more
+    )  # fmt: skip
 
 
 def call_of(s: Session, wanted: Wanted, *, key: str, attempt: int = 1, deadline: float | None = None) -> Call:
@@ -101,7 +108,8 @@ def key_of(s: Session, wanted: Wanted) -> tuple[str, Any]:
         identity = values.to_tree(_identity(s, wanted, same_as))
         return same_as_key(s.tenant, s.trajectory_id, wanted.tool.name, identity), identity
     n = s.view.actions.occurrence(wanted.action_id, wanted.step_name, wanted.hash)
-    return idempotency_key(s.tenant, s.trajectory_id, wanted.step_name, n, wanted.tree), None
+    arguments = wanted.canonical or exact_canonical(wanted.tree)
+    return idempotency_key_of(s.tenant, s.trajectory_id, wanted.step_name, n, arguments), None
 
 
 def _identity(s: Session, wanted: Wanted, same_as: Any) -> Any:
@@ -122,7 +130,9 @@ def decide(s: Session, wanted: Wanted, call: Call, key: str) -> Verdict:
     forbidden = _forbidden(s.view.constraints, wanted)
     if forbidden is not None and forbidden.predicate is not None and forbidden.predicate.verdict == "deny":
         return Verdict(kind="refuse", text=f"constraint {forbidden.constraint_id}: {forbidden.text}")
-    short = s.view.budget.frozen().allows({"tool_calls": "1", **reserved(wanted.tool)})
+    short = None
+    if s.view.budget.limits:
+        short = s.view.budget.frozen().allows({"tool_calls": "1", **reserved(wanted.tool)})
     if short is not None:
         return Verdict(kind="refuse", text=f"budget: no {short} left")
     answer = s.setup.policy(call, s.view.state) if s.setup.policy is not None else Allow()

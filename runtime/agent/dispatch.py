@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from .arguments import arguments_of_text
 from .authorize import Verdict, Wanted, call_of, reserved
 from .decide import Outcome, outcome_of, try_again
 from .files import Recorded, record_change
-from .requests import Block, Done, Next, Sleep, Start, Steps
+from .requests import Done, Next, Sleep, Start, Steps
 from .session import Session
 
 _sorted: Any = msgspec.json.Encoder(order="sorted").encode
@@ -29,22 +28,18 @@ class PermitAged(Exception):
     """Leave to send was too old when the send was due: nothing was sent, ask again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dispatch:
+class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt whose intent is recorded."""
 
     wanted: Wanted
     verdict: Verdict
+    tool: Tool
     attempt: int = 1
-
-    @property
-    def tool(self) -> Tool:
-        return self.wanted.tool
 
 
 def intend(s: Session, wanted: Wanted, verdict: Verdict, *, attempt: int = 1, settling: bool = False) -> Steps:
     """Record the intent of one attempt. It is durable after the next barrier, which comes before any send."""
-    yield Block(s.ports.log.refuse_if_full)
+    s.ports.log.refuse_if_full()
     options = wanted.tool.options
     same = wanted.text is not None and _says_the_same(wanted)
     deadline_at = None
@@ -74,7 +69,7 @@ def intend(s: Session, wanted: Wanted, verdict: Verdict, *, attempt: int = 1, se
         settling=settling,
     )
     yield from s.record(payload)
-    return Dispatch(wanted=wanted, verdict=verdict, attempt=attempt)
+    return Dispatch(wanted=wanted, verdict=verdict, tool=wanted.tool, attempt=attempt)
 
 
 def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
@@ -83,8 +78,9 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
     Returns the ids of the actions whose outcome is unknown, in call order. `local` tools run one at a time and in
     call order, since each owns its change of the workspace; the others beside each other, up to `limit`.
     """
-    if any(one.tool.effect != "read" for one in batch):
-        yield from s.barrier()
+    effects = {one.tool.effect for one in batch} - {"read"}
+    if effects:
+        yield from s.intent_barrier(effects)
     waiting = list(batch)
     running: dict[int, Dispatch] = {}
     doubts: list[str] = []
@@ -172,7 +168,7 @@ def _ended(s: Session, one: Dispatch, done: Done, doubts: list[str]) -> Steps:
         yield Sleep(retry.pause_s(one.attempt))
         again = yield from intend(s, one.wanted, one.verdict, attempt=one.attempt + 1)
         if one.tool.effect != "read":
-            yield from s.barrier()
+            yield from s.intent_barrier((one.tool.effect,))
         return again
     if outcome == "ok" and one.tool.options.half_life_s is not None:
         yield from s.record(_observation(s, one))

@@ -44,8 +44,8 @@ class Bodies:
 
     async def _run(self, request: Start) -> None:
         try:
-            body = request.call() if request.is_async else _in_thread(request.call)
-            value = await asyncio.wait_for(body, request.timeout_s)
+            async with asyncio.timeout(request.timeout_s):
+                value = await (request.call() if request.is_async else _in_thread(request.call))
         except BaseException as error:
             self._ends.put_nowait(Done(request.tag, error=error))
             if isinstance(error, asyncio.CancelledError):

@@ -24,12 +24,14 @@ class Found:
 
     `events`: all copies from every source, in any order. `undurable`: those among them that stand in an unsealed
     segment which this writer did not itself recover: a successor copies them before it builds on them.
-    `complete`: no event can be missing (design/journal.md, *Sources for resume*).
+    `complete`: no event can be missing (design/journal.md, *Sources for resume*). `missing_tenures`: tokens of those
+    whose writer is not here, where that is all that makes it incomplete.
     """
 
     events: Sequence[Event] = ()
     undurable: Sequence[Event] = ()
     complete: bool = True
+    missing_tenures: Sequence[int] = ()
 
 
 class Log(Protocol):
@@ -49,7 +51,7 @@ class Log(Protocol):
         ...
 
     def refuse_if_full(self) -> None:
-        """Raise JournalFull when there is no room for an intent and what follows it."""
+        """Raise JournalFull when there is no room for an intent and what follows it. No I/O, never waits."""
         ...
 
     def read(self, tenant: str, trajectory_id: str, record: LeaseRecord | None) -> Found:

@@ -14,8 +14,9 @@ A driver throws into the core what a request raised; it never retries one.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 
 class Ticket(Protocol):
@@ -26,23 +27,19 @@ class Ticket(Protocol):
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     ticket: Ticket
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     call: Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Sleep:
+class Sleep(msgspec.Struct, frozen=True):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Run `call()` within `timeout_s`; `Next` brings its end. `is_async`: it returns an awaitable, made in the loop."""
 
     tag: int
@@ -51,13 +48,11 @@ class Start:
     is_async: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Next:
+class Next(msgspec.Struct, frozen=True):
     """Wait for one of the started bodies to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """How a body ended: its value, or what it raised (`TimeoutError` once its time is over, though it may run on)."""
 
     tag: int

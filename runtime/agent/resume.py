@@ -38,8 +38,12 @@ def resume(s: Session, known: Known, order: Order) -> Steps:
     yield from drain(s)
     if s.cancelled():
         return (yield from cancel(s))
-    if not known.found.complete or known.history.held_back:
+    lost = not known.complete or bool(known.history.held_back)
+    if lost:
         s.loss_seq = s.next_seq
+    elif not known.found.complete:
+        assert known.loss_accepted is not None
+        s.loss_seq = known.loss_accepted.sequence_number
     yield from check_context(s)
     reapproved, asked = yield from check_authority(s, principal_of(order.bearer))
     if asked:
@@ -51,22 +55,22 @@ def resume(s: Session, known: Known, order: Order) -> Steps:
     yield from check_intents(s)
     settled, questions = yield from settle_all(s, complete=s.loss_seq < 0 and not order.recovering)
     if questions:
-        if s.loss_seq >= 0 or restored.workspace.startswith("r"):
-            yield from s.record(_seam(s, known, order, restored, settled, (), reapproved))
+        if lost or restored.workspace.startswith("r"):
+            yield from s.record(_seam(s, known, order, restored, settled, (), reapproved, lost=lost))
         return (yield from park(s, tuple(questions)))
     yield from _check_sources(s)
     yield from note_drift(s, order)
     refreshed = yield from _age(s, known)
     if order.close_turn:
         yield from _close_turn(s, order)
-    yield from s.record(_seam(s, known, order, restored, settled, refreshed, reapproved))
+    yield from s.record(_seam(s, known, order, restored, settled, refreshed, reapproved, lost=lost))
     yield from s.checked_barrier()
     return None
 
 
 def _seam(
     s: Session, known: Known, order: Order, restored: Restored, settled: Sequence[str], refreshed: Sequence[str],
-    reapproved: Sequence[str],
+    reapproved: Sequence[str], *, lost: bool,
 ) -> Resumed:  # fmt: skip
     before = known.history.events[-1]
     return Resumed(
@@ -79,8 +83,8 @@ def _seam(
         reapproved=tuple(reapproved),
         context="same" if s.view.context.drifted is None else "drift",
         cold_prefill_tokens=_cold_prefill_tokens(s),
-        log_complete=s.loss_seq < 0,
-        accept_loss=s.loss_seq >= 0,
+        log_complete=not lost,
+        accept_loss=lost,
         close_turn=order.close_turn,
         because=values.plain_text(order.because),
     )

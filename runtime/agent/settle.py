@@ -127,7 +127,7 @@ def _send_key(s: Session, action: Action, wanted: Wanted) -> Steps:
     """Send the same key once more. True if the answer settles the action."""
     verdict = Verdict(kind="go", key=action.first_key)
     one = yield from intend(s, wanted, verdict, attempt=action.attempt + 1, settling=True)
-    yield from s.barrier()
+    yield from s.intent_barrier((wanted.tool.effect,))
     done: Done = yield from send_once(s, one)
     outcome = known(wanted.tool, done)
     payload: ToolSettled | ToolResult

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trajlake.schemas import values
 from trajlake.schemas.errors import InvalidValue

@@ -7,7 +7,7 @@ its operation is served, or when it is recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import (
@@ -17,8 +17,6 @@ from trajlake.schemas.events import (
     DriftDetected,
     GoalRevised,
     PlanCommitted,
-    ToolResult,
-    ToolSettled,
     VarSet,
 )
 from trajlake.schemas.state.budget import Budget, BudgetFold
@@ -93,6 +91,10 @@ class View:
             return
         self.actions.apply(event, known_only=event.sequence_number in self._left.covered)
         self.context.apply(event, self._action_of(event))
+        if type(event.body) in _NOTED:
+            self._note(event)
+
+    def _note(self, event: Event) -> None:
         body = event.body
         if isinstance(body, VarSet):
             if body.deleted:
@@ -113,7 +115,11 @@ class View:
             self.plan_seq = event.sequence_number
 
     def _action_of(self, event: Event) -> Action | None:
-        body = event.body
-        if isinstance(body, ToolResult | ToolSettled):
-            return self.actions.by_id.get(body.action_id)
-        return None
+        return self.actions.by_id.get(event.body.action_id) if event.type in _OUTCOMES else None
+
+
+_NOTED: Final = frozenset(
+    (VarSet, ConstraintAccepted, ConstraintWithdrawn, ContextBuilt, DriftDetected, GoalRevised, PlanCommitted)
+)
+"""What `_note` takes in: most events are none of these."""
+_OUTCOMES: Final = frozenset(("ToolResult", "ToolSettled"))
