@@ -33,8 +33,10 @@ import msgspec
 
 from trajlake.schemas.values import from_tree, to_tree
 
-from .env import REAL_ENV, Env, make_folder
+from .durable_folders import DurableFolders
+from .env import REAL_ENV, Env
 from .gateway_rows import Row, Rows
+from .generations import gateway_answer, gateway_believes_not_executed, gateway_refuses
 from .tools import NotExecuted, ToolError
 
 RESULT_SIZE_MAX_BYTES: Final = 4 * 1024 * 1024
@@ -139,7 +141,7 @@ class Gateway:
         self._pause = threading.Event()
         self.result_size_max_bytes = result_size_max_bytes
         self.wait_max_s = wait_max_s
-        make_folder(env, f"{self._path}.owners")
+        DurableFolders(env, self._path.rpartition("/")[0]).ensure(f"{self._path}.owners")
 
     # -- fencing -----------------------------------------------------------------------------------------------
 
@@ -158,10 +160,9 @@ class Gateway:
             row = self._rows.find(connection, tenant, key)
             if row is None or row.trajectory_id != trajectory_id:
                 raise VerdictRefused(f"key {key[:16]}: no such call here")
-            if row.state == "done":
-                raise VerdictRefused(f"key {key[:16]}: it was executed, its result is known")
-            if row.state == "started" and self._is_live(row):
-                raise VerdictRefused(f"key {key[:16]}: it is running now")
+            if not gateway_believes_not_executed(row.state, is_running=row.state == "started" and self._is_live(row)):
+                why = "it was executed, its result is known" if row.state == "done" else "it is running now"
+                raise VerdictRefused(f"key {key[:16]}: {why}")
             self._rows.put(connection, self._changed(row, state="not_executed", token=token))
 
     # -- calls -------------------------------------------------------------------------------------------------
@@ -248,11 +249,12 @@ class Gateway:
             if row is not None:
                 if (row.arguments_hash, row.trajectory_id) != (caller.arguments_hash, caller.trajectory_id):
                     raise KeyConflict(f"key {caller.key[:16]} was used with other arguments")
-                if row.state == "done":
+                answer = gateway_answer(row.state, is_running=row.state == "started" and self._is_live(row))
+                if answer == "kept":
                     return Kept(row.kind, row.result)
-                if row.state == "started" and self._is_live(row):
+                if answer == "wait":
                     return row
-                if row.state == "started":
+                if answer == "unknown":
                     raise EffectUnknown(f"key {caller.key[:16]}: it was started, and nobody knows what became of it")
             self._rows.put(connection, self._fresh(caller, owner, 1 if row is None else row.runs + 1))
             with self._mutex:
@@ -295,7 +297,7 @@ class Gateway:
 
     def _fence(self, connection: Any, tenant: str, trajectory_id: str, token: int) -> None:
         highest = self._rows.highest_token(connection, tenant, trajectory_id)
-        if token < highest:
+        if gateway_refuses(token, highest):
             raise StaleToken(f"trajectory {trajectory_id!r}: token {token} is lower than {highest}, the highest seen")
         if token > highest:
             self._rows.raise_token(connection, tenant, trajectory_id, token)

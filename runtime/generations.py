@@ -6,7 +6,7 @@ Everything above the line "Arbiters" is pure: the runtime and the model checker 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -119,6 +119,29 @@ def gateways_to_announce(
         if not any(gateway_of[name] is known for known in distinct):
             distinct.append(gateway_of[name])
     return distinct
+
+
+# -- What a gateway does with a token and a key ------------------------------------------------------------------------
+
+KeyState = Literal["", "started", "done", "not_executed"]
+"""What a gateway knows of a key; "" for one it never saw."""
+
+
+def gateway_refuses(token: int, highest: int) -> bool:
+    """Whether a call or verdict comes from a worker that was superseded: a higher token was announced or seen."""
+    return token < highest
+
+
+def gateway_answer(known: KeyState, *, is_running: bool) -> Literal["run", "wait", "kept", "unknown"]:
+    """What a call with this key meets: it runs once, waits for the one that runs, or is answered."""
+    if known == "started":
+        return "wait" if is_running else "unknown"
+    return "kept" if known == "done" else "run"
+
+
+def gateway_believes_not_executed(known: KeyState, *, is_running: bool) -> bool:
+    """Whether a verdict *not executed* may free a key to run once more."""
+    return known == "not_executed" or (known == "started" and not is_running)
 
 
 # -- Arbiters ---------------------------------------------------------------------------------------------------------

@@ -36,6 +36,11 @@ def try_again(effect: str, outcome: Outcome, *, attempt: int, retries: int) -> b
     return outcome == "not_executed" or (outcome == "error" and effect == "read")
 
 
+def log_suffices(*, complete: bool, held_back: bool, accept_loss: bool = False) -> bool:
+    """Whether a worker may go on with the events it found: all of them are here, or a person accepts the loss."""
+    return accept_loss or (complete and not held_back)
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """What is known about one action in doubt, by the worker that must settle it.
