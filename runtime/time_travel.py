@@ -1,13 +1,14 @@
 """What stood at one past turn: the context as each model call was shown it, cuts with the full output behind them,
 the budget, and every authorization. Nothing is run: it is the fold of the record up to there.
 
-The fold starts at the newest state that is at hand at or before the turn (here: the beginning; a fold of 50,000 events
-takes less than a second), and stops where the turn ends.
+The fold starts at the newest checkpoint before the turn that can be read, else at the beginning, and stops where the
+turn ends. Events before a checkpoint are passed over unread, but for those that hold items of the context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,16 @@ from trajlake.schemas import blobs
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import SchemaError
 from trajlake.schemas.events import ContextBuilt, Cut, ToolResult, ToolSettled
+from trajlake.schemas.state import State
 from trajlake.schemas.state.budget import Budget, BudgetFold
 
 from .agent.texts import result_text
+from .checkpoint import load
 from .replaying.lineage import ancestors, flat, place_of, shifts_of
 from .replaying.record import Record
+
+HOLDERS: Final = frozenset({"MessageAdded", "ModelReplied", "ToolResult", "ToolSettled", "Compacted"})
+"""Types whose events hold context items."""
 
 NONE: Final = -(1 << 62)
 """Stands for an event that is not there; no event has this number."""
@@ -71,42 +77,22 @@ def turn_view(record: Record, turn: int) -> TurnView | None:
     A branch is shown with what it inherited. Raises `LineageBroken` where an ancestor of it is not here.
     """
     shifts = shifts_of(ancestors(record))
-    whole = flat(record)
-    held: dict[int, Event] = {}
-    built: list[int] = []
-    budget = BudgetFold(Budget())
-    variables: dict[str, Any] = {}
-    calls: list[ShownCall] = []
-    here: list[Event] = []
-    reached = False
-    for number, events in whole.turns():
+    start = None if shifts else nearest_checkpoint(record, turn)
+    fold, here, reached = _Fold(record, shifts, start), [], False
+    for number, events in flat(record).turns():
         if number > turn:
             break
         reached = reached or number == turn
         for event in events:
-            if event.sequence_number >= 0:  # limits and spend are not inherited
-                budget.apply(event)
-            if event.sequence_number in record.outline.left.given_up:
-                continue
-            body = event.body
-            if event.type in ("MessageAdded", "ModelReplied", "ToolResult", "ToolSettled", "Compacted"):
-                held[event.sequence_number] = event
-            elif event.type == "VarSet":
-                variables[body.name] = None if body.deleted else _plain(record, body.value)
-            elif isinstance(body, ContextBuilt):
-                built = [*(built[: body.keep] if body.base is not None else []), *(_number(ref) for ref in body.append)]
-                held = {ref: held[ref] for ref in (*built, *_since(held, built)) if ref in held}
-                if number == turn:
-                    items = [_item(record, held[ref], shifts) for ref in built if ref in held]
-                    up, at = place_of(event.sequence_number, shifts)
-                    calls.append(
-                        ShownCall(sequence_number=at, up=up, purpose=body.purpose,
-                                  context_hash=body.context_hash, items=items)
-                    )  # fmt: skip
+            shown = fold.apply(event)
             if number == turn:
                 here.append(event)
+                fold.calls += [shown] if shown is not None else []
     if not reached:
         return None
+    if fold.mistaken:  # the checkpoint is of another history
+        return turn_view(replace(record, outline=replace(record.outline, notable=())), turn)
+    budget, calls, variables = fold.budget, fold.calls, fold.vars
     frozen = budget.frozen()
     return TurnView(
         trajectory_id=record.trajectory_id, turn=turn, calls=calls,
@@ -116,6 +102,83 @@ def turn_view(record: Record, turn: int) -> TurnView | None:
         inputs=_bodies(record, here, shifts, "InputRead"), budget_left=dict(frozen.left),
         budget_limits=dict(frozen.limits), vars=variables,
     )  # fmt: skip
+
+
+def nearest_checkpoint(record: Record, turn: int) -> State | None:
+    """The state of the newest checkpoint before a turn that can be read here; None where a roll-back lies behind it."""
+    if record.outline.left.covered:
+        return None
+    blobs_of: Any = _RecordBlobs(record)
+    for event in reversed(record.outline.of_type("CheckpointSaved")):
+        if event.turn < turn:
+            try:
+                return load(blobs_of, record.tenant, event.body.root).state
+            except Exception:  # noqa: BLE001, S112 - its bytes are not here, or damaged: an older one, or the beginning
+                continue
+    return None
+
+
+class _RecordBlobs:
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def get(self, tenant: str, sha256: str) -> bytes:
+        del tenant
+        return self._record.blob(sha256)
+
+
+class _Fold:
+    """Context items, budget and variables as the applied events have them, from a checkpoint's state on."""
+
+    def __init__(self, record: Record, shifts: Sequence[int], start: State | None) -> None:
+        self._record, self._shifts, self._start = record, shifts, start
+        self.held: dict[int, Event] = {}
+        self.built: list[int] = []
+        self.budget = BudgetFold(Budget())
+        self.vars: dict[str, Any] = {}
+        self.calls: list[ShownCall] = []
+        self.mistaken = False
+        if start is not None:
+            execution = start.execution
+            self.budget = BudgetFold(execution.budget)
+            self.vars = {name: _plain(record, one.value) for name, one in execution.vars.items()}
+            latest = execution.context.latest
+            if latest is not None:
+                self.built = [_number(ref) for ref in execution.context.builds().items(latest.built)]
+        self._behind = -1 if start is None else start.sequence_number
+        self._items, self._newest = frozenset(self.built), max(self.built, default=-1)
+
+    def apply(self, event: Event) -> ShownCall | None:
+        """Take in one event; a `ContextBuilt` is shown."""
+        number, record = event.sequence_number, self._record
+        if number <= self._behind:
+            if event.type in HOLDERS and (number in self._items or number > self._newest):
+                self.held[number] = event
+            if self._start is not None and number == self._behind:
+                self.mistaken = event.hash.hex() != self._start.head_hash
+            return None
+        if number >= 0:  # limits and spend are not inherited
+            self.budget.apply(event)
+        if number in record.outline.left.given_up:
+            return None
+        if event.type in HOLDERS:
+            self.held[number] = event
+        elif event.type == "VarSet":
+            self.vars.pop(event.body.name, None)
+            if not event.body.deleted:
+                self.vars[event.body.name] = _plain(record, event.body.value)
+        elif event.type == "ContextBuilt":
+            return self._context(event, event.body)
+        return None
+
+    def _context(self, event: Event, body: ContextBuilt) -> ShownCall:
+        kept = self.built[: body.keep] if body.base is not None else []
+        self.built = [*kept, *(_number(ref) for ref in body.append)]
+        wanted = (*self.built, *_since(self.held, self.built))
+        self.held = {ref: self.held[ref] for ref in wanted if ref in self.held}
+        items = [_item(self._record, self.held[ref], self._shifts) for ref in self.built if ref in self.held]
+        up, at = place_of(event.sequence_number, self._shifts)
+        return ShownCall(sequence_number=at, up=up, purpose=body.purpose, context_hash=body.context_hash, items=items)
 
 
 def text_of(view: TurnView, width: int = 0) -> str:

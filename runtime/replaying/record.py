@@ -18,7 +18,9 @@ from trajlake.schemas.versions import CURRENT, UPCASTS, Upcast, readable, upcast
 
 from ..agent.rolled import NOTHING, LeftBehind, left_behind
 
-NOTABLE: Final = frozenset({"TaskStarted", "TaskEnded", "DriftDetected", "RolledBack", "Resumed", "Branched"})
+NOTABLE: Final = frozenset(
+    {"TaskStarted", "TaskEnded", "DriftDetected", "RolledBack", "Resumed", "Branched", "CheckpointSaved"}
+)
 """Types whose events are kept at hand: few in any trajectory."""
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trajlake.runtime import Journal, cut
+import msgspec
+
+from trajlake.runtime import Allow, Journal, cut
 from trajlake.runtime.models import ScriptedReply, scripted
+from trajlake.runtime.replaying.record import Record
 from trajlake.runtime.replaying.sources import RootSource
-from trajlake.runtime.time_travel import text_of, turn_view
+from trajlake.runtime.time_travel import nearest_checkpoint, text_of, turn_view
 
 BRANCHES = "\n".join([*(f"feature-{n}  merged" for n in range(5000)), "release  protected: never delete", "tmp  old"])
 
@@ -97,3 +101,79 @@ def test_missing_bulk_is_said_not_raised(tmp_path: Path) -> None:
         view = turn_view(record, 23)
         assert view is not None
         assert "not at hand" in text_of(view)
+
+
+class EveryThirdTurn:
+    """A policy that allows everything and keeps a checkpoint of every third turn."""
+
+    version = "1"
+    checkpoint_every_turns = 3
+    checkpoints_keep = 100
+
+    def __call__(self, call: Any, state: Any) -> Any:
+        del call, state
+        return Allow()
+
+
+def checkpointed(root: Path) -> Record:
+    with Journal.open(root, policy=EveryThirdTurn()) as journal:
+
+        @journal.tool(effect="read")
+        def look(n: int) -> str:
+            return f"seen {n}"
+
+        def says(context: Any) -> ScriptedReply:
+            return ScriptedReply(text=f"step {context.turn}", calls=[("look", {"n": context.turn})])
+
+        def agent(t: Any) -> None:
+            t.context.system("You look.")
+            t.context.user(t.task)
+            for turn in t.turns(max=20):
+                turn.tools(turn.model().calls)
+                t.vars["at"] = turn.number
+                t.vars[f"v{turn.number % 4}"] = "x"
+                if turn.number % 4 == 2:
+                    del t.vars["v2"]
+                if turn.number % 7 == 6:
+                    turn.compact(keep=2, summary="looked so far")
+
+        journal.run(agent, "looks", task="look", model=scripted(says), budget={"tool_calls": 99, "usd": "1"})
+        found = RootSource(journal.root, "default").record("looks")
+    assert found is not None
+    return found
+
+
+def test_a_turn_is_the_same_from_the_nearest_checkpoint_as_from_the_beginning(tmp_path: Path) -> None:
+    record = checkpointed(tmp_path / "root")
+    whole = replace(record, outline=replace(record.outline, notable=()))
+    used = set()
+    for turn in range(-1, 20):
+        start = nearest_checkpoint(record, turn)
+        used.add(None if start is None else start.sequence_number)
+        assert nearest_checkpoint(whole, turn) is None
+        assert turn_view(record, turn) == turn_view(whole, turn), f"turn {turn}"
+    assert len(used) >= 6, "each turn starts at the newest before it"
+    early = [event for event in record.read() if event.sequence_number < max(one or 0 for one in used)]
+    for event in early:
+        event.__dict__.pop("_body", None)
+    assert turn_view(record, 19) is not None
+    unread = [event for event in early if "_body" not in event.__dict__ and event.type != "MessageAdded"]
+    assert len(unread) > len(early) * 0.8, "what lies before the checkpoint is not read"
+
+
+def test_a_checkpoint_that_is_gone_or_of_another_history_is_passed_over(tmp_path: Path) -> None:
+    record = checkpointed(tmp_path / "root")
+    wanted = turn_view(record, 19)
+    roots = {event.body.root for event in record.outline.of_type("CheckpointSaved")}
+
+    def without(sha256: str) -> bytes:
+        if sha256 in roots:
+            raise LookupError(sha256)
+        return record.blob(sha256)
+
+    assert turn_view(replace(record, blob=without), 19) == wanted
+    events = [
+        msgspec.structs.replace(event, hash=b"x" * 32) if event.type == "CheckpointSaved" or event.turn < 18 else event
+        for event in record.read()
+    ]
+    assert turn_view(replace(record, read=lambda: iter(events)), 19) == wanted
