@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from trajlake.runtime import interval
 from trajlake.runtime.cli_errors import UserError
+from trajlake.runtime.cli_fleet import size_fleet
 from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_view, print_json, settings_of, table
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ RATE = Annotated[float, typer.Option("--arrivals", metavar="PER_S", help="Events
 WRITE = Annotated[float, typer.Option("--write-ms", help="One vectored write.")]
 SYNC = Annotated[float, typer.Option("--sync-ms", help="One barrier.")]
 WINDOW = Annotated[float, typer.Option("--window-ms", help="Commit window; 0 is what the journal does.")]
+FLEET = Annotated[bool, typer.Option("--fleet", help="Size a fleet instead, from measured rates.")]
+SET = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=N", help="With --fleet: another number. Repeat.")]
+RATES = Annotated[Path | None, typer.Option("--rates", metavar="FILE", help="With --fleet: your rates, as TOML.")]
 
 
 def plan(
@@ -45,11 +50,19 @@ def plan(
     write_ms: WRITE = 0.8,
     sync_ms: SYNC = 15.0,
     window_ms: WINDOW = 2.0,
+    fleet: FLEET = False,
+    numbers: SET = None,
+    rates: RATES = None,
     journal: JOURNAL = None,
     tenant: TENANT = None,
     as_json: JSON = False,
 ) -> None:
     """Plan checkpoints: the interval, its curve, the price of a crash, bytes written, and the wait for a commit."""
+    if fleet:
+        size_fleet(numbers or [], rates, as_json)
+        return
+    if numbers or rates:
+        raise UserError("plan: --set and --rates go with --fleet")
     measured = _measured(journal, tenant, trajectory_id) if trajectory_id is not None else {}
     pause_s = pause if pause is not None else measured.get("pause_s", 0.5)
     turn_s = turn if turn is not None else measured.get("turn_s", 12.0)
