@@ -73,8 +73,8 @@ class Journal:
         """Open (or create) the root. Raises `RootError`.
 
         `leases`, `replica`: a URL, which `root.json` then records for every other process, or an object of the
-        protocol. With a replica every wait includes its acknowledgement; `replicate` names the effect classes for
-        which the trajectory promises to survive the loss of this host.
+        protocol. With a replica, whatever is shown waits for its acknowledgement; `replicate` names the effect classes
+        whose intents do too, for which the trajectory so promises to survive the loss of this host.
         """
         check_tenant(tenant)
         named = {name: url for name, url in (("lease", leases), ("replica", replica)) if isinstance(url, str)}
@@ -156,7 +156,7 @@ class Journal:
             raise Busy(f"trajectory {trajectory_id!r}: this process is to end and starts nothing new; run it elsewhere")
         known = {
             "model", "sampling", "prompt_version", "budget", "subjects", "principal", "workspace", "parent",
-            "accept_loss", "close_turn", "roll_back", "because", "recover_from",
+            "accept_loss", "close_turn", "roll_back", "because", "recover_from", "ancestors",
         }  # fmt: skip
         unknown = set(options) - known
         if unknown:
@@ -190,10 +190,13 @@ class Journal:
         )
         session = Session(
             self._ports_with(options.get("recover_from")),
-            Setup(tools=self.tools, policy=self.policy, resolvers=self.resolvers),
+            Setup(
+                tools=self.tools, policy=self.policy, resolvers=self.resolvers, replicated=frozenset(self._replicate)
+            ),
             self.tenant,
             trajectory_id,
         )
+        session.ancestors = tuple(options.get("ancestors", ()))
         return session, order, {"model": model, "parameters": options.get("sampling")}
 
     def _ports_with(self, source: Any) -> Ports:
@@ -228,7 +231,8 @@ class Journal:
         self, parent: Session, run: Callable[..., Any], agent: Any, child_id: str, task: Any, options: Any
     ) -> Any:
         named = ParentAction(tenant=parent.tenant, trajectory_id=parent.trajectory_id)
-        return run(agent, child_id, task=task, parent=named, **options)
+        above = (*parent.ancestors, parent.trajectory_id)
+        return run(agent, child_id, task=task, parent=named, ancestors=above, **options)
 
     # -- mail ------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
 from .outcome import Outcome
 from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
 from .session import Session
-from .spawn import run_spawn
+from .spawn import Child, run_spawns
 from .tool_call import run_call, run_tools
 
 Perform = Callable[[Request], Awaitable[Any]]
@@ -154,13 +154,29 @@ class Turn(TurnHandle):
         return await self._t._drive(read_slowly(self._s, name, produce))
 
     async def spawn(self, agent: Callable[..., Any], name: str, *, task: Any, **options: Any) -> Outcome:
-        """Run another agent as a child trajectory of its own; return its outcome."""
+        """Run another agent as a child trajectory of its own; return its outcome.
 
-        async def run_child(child_id: str) -> Any:
-            return await self._t._spawn(agent, child_id, task, options)
+        It draws on this trajectory's budget: on `budget={unit: amount}` of it, else on all that is left. Raises
+        `BudgetExhausted` where less is left.
+        """
+        return (await self.spawn_all([(agent, name, task)], **options))[0]
 
-        child: Outcome = await self._t._drive(run_spawn(self._s, name, run_child))
-        return child
+    async def spawn_all(
+        self, children: Sequence[tuple[Callable[..., Any], str, Any] | Child], *, limit: int = 8, **options: Any
+    ) -> list[Outcome]:
+        """Run children (agent, name, task) beside each other; their outcomes in order, all ended.
+
+        `options` go to each; `Child(agent, name, task, options)` has its own. What of the budget no child names is
+        shared equally. A child that is parked parks this trajectory once the others have ended.
+        """
+        wanted = [one if isinstance(one, Child) else Child(*one, options) for one in children]
+
+        async def run_child(child: Child, child_id: str, limits: Mapping[str, str]) -> Any:
+            given = {**child.options, "budget": limits}
+            return await self._t._spawn(child.agent, child_id, child.task, given)
+
+        outcomes: list[Outcome] = await self._t._drive(run_spawns(self._s, wanted, run_child, limit))
+        return outcomes
 
 
 class Ending:

@@ -23,8 +23,9 @@ from trajlake.schemas.events import (
     ObservationInvalidated,
     PlanCommitted,
     Predicate,
+    TaskStarted,
 )
-from trajlake.schemas.state.budget import normal
+from trajlake.schemas.state.budget import compare, normal
 
 from ..tools import Retry, Tool
 from .errors import Misuse
@@ -210,8 +211,12 @@ class BudgetHandle:
         return self._s.view.budget.frozen().left
 
     def revise(self, limits: Mapping[str, Any], *, because: str = "", source: str = "") -> None:
-        """Set new limits; the only way one rises."""
+        """Set new limits; the only way one rises. A child cannot raise what its parent granted (`Misuse`)."""
         checked = {unit: normal(str(amount)) for unit, amount in limits.items()}
+        started: TaskStarted = self._s.events[0].body
+        for unit, amount in checked.items() if started.parent is not None else ():
+            if unit in started.budget and compare(amount, started.budget[unit]) > 0:
+                raise Misuse(f"t.budget.revise: {unit} was granted by the parent; raise it there, and spawn another")
         at_once(self._s, "BudgetRevised", "", lambda: BudgetRevised(limits=checked, because=because, source=source))
 
 

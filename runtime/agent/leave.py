@@ -87,7 +87,10 @@ def move(s: Session) -> Steps:
 
 def cancel(s: Session) -> Steps:
     """End as cancelled, with the reason of whoever asked."""
+    from .spawn import cancel_children  # which reads mail, which is what ends here
+
     request = next((event.body.because for event in reversed(s.events) if event.type == "CancelRequested"), "")
+    yield from cancel_children(s, request)
     s.live = True
     s.table.clear()
     s.ended = ("cancelled", None, request)

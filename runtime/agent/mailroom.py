@@ -6,7 +6,8 @@ from functools import partial
 
 import msgspec
 
-from trajlake.schemas.events import Payload, ToolSettled
+from trajlake.schemas.events import CancelRequested, Payload, ToolSettled
+from trajlake.schemas.values import plain_text
 
 from ..generations import may_delete_mail
 from ..mail import MailItem
@@ -33,6 +34,8 @@ def drain(s: Session, *, steer: bool = False) -> Steps:
 
     A steer stays where it is unless `steer`: it is read only where a turn begins.
     """
+    if s.ancestors:
+        yield from _cancelled_above(s)
     if _is_surely_empty(s):
         return 0
     items: list[MailItem] = yield Block(lambda: s.ports.mail.waiting(s.tenant, s.trajectory_id))
@@ -54,6 +57,17 @@ def _is_surely_empty(s: Session) -> bool:
     """Look before asking: a store that can tell in no time says `is_empty`, so no operation waits for a thread."""
     is_empty = getattr(s.ports.mail, "is_empty", None)
     return is_empty is not None and bool(is_empty(s.tenant, s.trajectory_id))
+
+
+def _cancelled_above(s: Session) -> Steps:
+    """A child that runs within its parent's turn reads the parent's mail for a request to stop: nobody else can."""
+    for ancestor in () if s.cancelled() else s.ancestors:
+        items: list[MailItem] = yield Block(partial(s.ports.mail.waiting, s.tenant, ancestor))
+        request = next((item for item in items if item.kind == "cancel"), None)
+        if request is not None:
+            because = str(request.body.get("because") or "")
+            yield from s.record(CancelRequested(because=plain_text(because or f"trajectory {ancestor} is cancelled")))
+            return
 
 
 def _event_of(s: Session, item: MailItem) -> Payload | None:

@@ -15,6 +15,7 @@ from typing import Any
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import InvalidId
 from trajlake.schemas.events import RolledBack, TaskStarted
+from trajlake.schemas.state.budget import GRANT, SPAWN
 from trajlake.schemas.values import plain_text
 
 from ..checkpoint import CheckpointError, Loaded, load, load_manifest
@@ -201,5 +202,5 @@ def _reaches_outside(s: Session, event: Event) -> bool:
     if event.sequence_number in s.left.covered:
         return False
     if event.type == "InputRead":
-        return bool(event.body.kind == "spawn")
+        return event.body.kind in (GRANT, SPAWN)
     return event.type == "ToolIntent" and event.body.effect in ("idempotent", "external")

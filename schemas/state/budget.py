@@ -20,6 +20,11 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))?(?:[eE]([+-]?[0-9
 RUNTIME_UNITS: Final = ("turns", "model_calls", "tool_calls", "input_tokens", "output_tokens")
 """Units the fold counts itself; any other comes from a `cost`."""
 
+GRANT: Final = "grant"
+SPENT: Final = "spent"
+SPAWN: Final = "spawn"
+"""Kinds of `InputRead` around a child: what of its parent's budget it may spend, what it spent, how it ended."""
+
 Amounts = dict[str, str]
 
 
@@ -111,6 +116,13 @@ def total(many: Iterable[Mapping[str, str]]) -> Amounts:
     return sums
 
 
+def share(amount: str, among: int, unit: str) -> str:
+    """Return an equal share of an amount, rounded down: whole where the runtime counts the unit, else to 10^-6."""
+    digits, places = _scaled(amount)
+    scale = 0 if unit in RUNTIME_UNITS else 6
+    return _text(digits * 10**scale // (among * 10**places), scale)
+
+
 class BudgetFold:
     """The mutable budget inside a fold."""
 
@@ -188,6 +200,16 @@ def _settled(budget: BudgetFold, event: Event) -> None:
         budget.book(body.action_id, {})
 
 
+def _read(budget: BudgetFold, event: Event) -> None:
+    """A child: its grant is held until it has ended and what it spent is known."""
+    body = event.body
+    child = f"{SPAWN}:{event.turn}.{body.name}"
+    if body.kind == GRANT and isinstance(body.value, dict):
+        budget.hold(child, body.value.get("limits") or {})
+    elif body.kind == SPENT and isinstance(body.value, dict):
+        budget.book(child, body.value)
+
+
 _FOLDS: Final[dict[str, Callable[[BudgetFold, Event], None]]] = {
     "TaskStarted": lambda budget, event: budget.limit(event.body.budget),
     "BudgetRevised": lambda budget, event: budget.limit(event.body.limits),
@@ -195,5 +217,6 @@ _FOLDS: Final[dict[str, Callable[[BudgetFold, Event], None]]] = {
     "ToolIntent": _intended,
     "ToolResult": lambda budget, event: budget.book(event.body.action_id, event.body.cost),
     "ToolSettled": _settled,
+    "InputRead": _read,
     "LateResult": lambda budget, event: budget.book_reserved(event.body.action_id),
 }
