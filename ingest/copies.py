@@ -15,6 +15,7 @@ from trajlake.runtime.journal_errors import BlobMissing
 from trajlake.runtime.root import Root
 
 from .formats.contract import Importer, KnowsCopies, Lineage
+from .lake_side import LakeSide
 from .loss_report import all_reports
 from .sources import Source
 
@@ -22,10 +23,12 @@ from .sources import Source
 class Copies:
     """What one import run knows of openings: those of the root, and of the files it has read itself."""
 
-    def __init__(self, root: Root, tenant: str) -> None:
+    def __init__(self, root: Root, tenant: str, side: LakeSide | None = None) -> None:
         self._root = root
         self._tenant = tenant
+        self._side = side
         self._lineages: dict[str, list[Lineage]] = {}
+        self._alone: dict[str, Source] = {}
         self._stored: dict[str, list[tuple[str, str]]] | None = None
 
     def opening(self, source: Source, importer: Importer) -> str:
@@ -37,6 +40,13 @@ class Copies:
         if not opening or not isinstance(importer, KnowsCopies):
             return frozenset()
         others = self._others(opening, importer)
+        first = self._alone.pop(opening, None)
+        if first is not None:
+            others.append(importer.lineage(first))
+        if not others:
+            # Most openings come once: what a session holds is looked at only when another one begins alike.
+            self._alone[opening] = Source.of_path(source.path) if source.is_local else source
+            return frozenset()
         mine = importer.lineage(source)
         copied: set[str] = set()
         for other in others:
@@ -49,18 +59,23 @@ class Copies:
         if opening not in self._lineages:
             found = []
             for sha256, name in self._in_root().get(opening, ()):
-                try:
-                    data = self._root.blobs.get(self._tenant, sha256)
-                except BlobMissing:
-                    continue
-                found.append(importer.lineage(Source.of_bytes(data, name)))
+                data = self._stored_bytes(sha256)
+                if data is not None:
+                    found.append(importer.lineage(Source.of_bytes(data, name)))
             self._lineages[opening] = found
         return self._lineages[opening]
+
+    def _stored_bytes(self, sha256: str) -> bytes | None:
+        try:
+            return self._root.blobs.get(self._tenant, sha256)
+        except BlobMissing:
+            return self._side.source(sha256) if self._side else None
 
     def _in_root(self) -> dict[str, list[tuple[str, str]]]:
         if self._stored is None:
             self._stored = {}
-            for report in all_reports(self._root):
+            bulk = self._side.reports().values() if self._side else ()
+            for report in (*all_reports(self._root), *bulk):
                 if report.opening and report.tenant == self._tenant and report.trajectories:
                     self._stored.setdefault(report.opening, []).append((report.sha256, report.name))
         return self._stored
@@ -74,6 +89,7 @@ def families(sources: Iterable[Source], importer_of: object) -> list[list[Source
         if isinstance(importer_of, KnowsCopies):
             with suppress(UserError, OSError):
                 opening = importer_of.opening(source.head())
+            source.forget_head()
         groups.setdefault(opening or f"\n{place}", []).append(source)
     return [
         group if len(group) == 1 else sorted(group, key=lambda one: (one.size or 0, one.sha256()))

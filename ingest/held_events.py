@@ -1,4 +1,4 @@
-"""What a root already holds of imported trajectories: found through the segments' indexes, read on demand."""
+"""What a root, and the lake it feeds, hold of imported trajectories already: found through indexes, read on demand."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from trajlake.runtime.root import Root
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
 
+from .lake_side import LakeSide
 from .numbering import Held
 
 
@@ -16,9 +17,10 @@ class HeldEvents:
     Built from the segments as they stood when it was made, plus what the run itself has appended (`note`).
     """
 
-    def __init__(self, root: Root, tenant: str) -> None:
+    def __init__(self, root: Root, tenant: str, side: LakeSide | None = None) -> None:
         self._root = root
         self._tenant = tenant
+        self._side = side
         self._folders: dict[bytes, set[str]] | None = None
         self._mine: dict[tuple[str, int], Held] = {}
 
@@ -36,22 +38,26 @@ class HeldEvents:
         if event.sequence_number == 0:
             self._mine[event.trajectory_id, event.fencing_token] = Held(held.hashes, event)
 
+    def has(self, key: bytes) -> bool:
+        """Return whether the root's segments name a trajectory, under any mapping version."""
+        return key in self._index()
+
     def _read(self, trajectory_id: str, mapping_version: int) -> Held:
         key = trajectory_key(self._tenant, trajectory_id)
+        by_number, start = self._side.held(trajectory_id, mapping_version) if self._side else ({}, None)
         folders = self._index().get(key)
-        if not folders:
-            return Held([], None)
-        events, _ = read_trajectory(self._root.env, [(folder, 0) for folder in sorted(folders)], key)
-        by_number: dict[int, Event] = {}
-        for event in events:
-            if event.fencing_token == mapping_version:
-                other = by_number.get(event.sequence_number)
-                if other is None or event.hash < other.hash:
-                    by_number[event.sequence_number] = event
+        if folders:
+            events, _ = read_trajectory(self._root.env, [(folder, 0) for folder in sorted(folders)], key)
+            for event in events:
+                if event.fencing_token == mapping_version:
+                    other = by_number.get(event.sequence_number)
+                    if other is None or event.hash < other:
+                        by_number[event.sequence_number] = event.hash
+                        start = event if event.sequence_number == 0 else start
         hashes: list[bytes] = []
         while len(hashes) in by_number:
-            hashes.append(by_number[len(hashes)].hash)
-        return Held(hashes, by_number.get(0))
+            hashes.append(by_number[len(hashes)])
+        return Held(hashes, start)
 
     def _index(self) -> dict[bytes, set[str]]:
         if self._folders is None:

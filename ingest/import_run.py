@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -31,6 +32,7 @@ from .formats.contract import BadSource, Importer, Loss, ReadOptions
 from .formats.detect import detect
 from .formats.registry import AUTO, importer
 from .held_events import HeldEvents
+from .lake_side import LakeSide
 from .loss_report import LossReport, find_report, write_report
 from .numbering import Held, Numbered, Numbering
 from .sources import Source, find_sources
@@ -67,11 +69,12 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ImportRun:
     """One process importing into one root. Not for several threads. Close it: that makes all of it durable."""
 
-    def __init__(self, root: Root, options: ImportOptions) -> None:
+    def __init__(self, root: Root, options: ImportOptions, side: LakeSide | None = None) -> None:
         self.root = root
         self.options = options
-        self._held = HeldEvents(root, check_tenant(options.tenant))
-        self._copies = Copies(root, options.tenant)
+        self.side = side
+        self._held = HeldEvents(root, check_tenant(options.tenant), side)
+        self._copies = Copies(root, options.tenant, side)
         self._writer: Writer | None = None
         self._infos: dict[str, TrajectoryInfo] = {}
         self._ticket: Ticket | None = None
@@ -80,7 +83,7 @@ class ImportRun:
         if options.format != AUTO:
             importer(options.format)
 
-    def __enter__(self) -> ImportRun:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,10 +160,9 @@ class ImportRun:
     def _import(self, source: Source, reader: Importer) -> Outcome:
         source.refuse_bomb()
         sha256 = source.sha256()
-        known = find_report(self.root, sha256, reader.mapping_version, self.options.tenant)
-        if known is not None and (known.ended or not self.options.ended or not known.records.get("held_back")):
-            events = sum(known.trajectories.values())
-            return Outcome(name=source.name, format=reader.name, unchanged=True, events_known=events, report=known)
+        known = self._report_of(sha256, reader.mapping_version)
+        if known is not None:
+            return _is_in(source, reader, known)
         loss = Loss()
         opening = self._copies.opening(source, reader)
         options = ReadOptions(
@@ -188,7 +190,7 @@ class ImportRun:
             opening=opening,
             **tally,
         )
-        self._finished.append((source, report))
+        self._finish(source, report)
         return Outcome(
             name=source.name,
             format=reader.name,
@@ -197,10 +199,31 @@ class ImportRun:
             report=report,
         )
 
+    def unchanged(self, source: Source) -> Outcome | None:
+        """Return the outcome of a source that is wholly in already, None for any other."""
+        with suppress(UserError, OSError):
+            reader = detect(source) if self.options.format == AUTO else importer(self.options.format)
+            known = self._report_of(source.sha256(), reader.mapping_version)
+            return None if known is None else _is_in(source, reader, known)
+        return None
+
+    def _report_of(self, sha256: str, mapping_version: int) -> LossReport | None:
+        """Return the report of a source that is wholly in, as far as this import wants it."""
+        known = find_report(self.root, sha256, mapping_version, self.options.tenant)
+        if known is None and self.side is not None:
+            known = self.side.reports().get((sha256, mapping_version))
+        if known is None or (self.options.ended and not known.ended and known.records.get("held_back")):
+            return None
+        return known
+
+    def _finish(self, source: Source, report: LossReport) -> None:
+        """All of a source's events are appended: its own bytes and its report follow with the next `flush`."""
+        self._finished.append((source, report))
+
     def _held_of(self, trajectory_id: str, mapping_version: int) -> Held:
         held = self._held.of(trajectory_id, mapping_version)
         if held.start is not None:
-            self._infos[trajectory_id] = _info_of(held.start)
+            self._infos[trajectory_id] = info_of(held.start)
         return held
 
     def _append_all(self, numbered: Iterable[Numbered]) -> None:
@@ -234,7 +257,7 @@ class ImportRun:
         assert self._writer is not None
         first = events[0]
         if first.sequence_number == 0:
-            self._infos[first.trajectory_id] = _info_of(first)
+            self._infos[first.trajectory_id] = info_of(first)
         self._ticket = self._writer.append(events, self._infos[first.trajectory_id], lazy=True)
         for event in events:
             self._held.note(event)
@@ -272,7 +295,13 @@ class ImportRun:
                 self._writer = None
 
 
-def _info_of(event: Event) -> TrajectoryInfo:
+def _is_in(source: Source, reader: Importer, known: LossReport) -> Outcome:
+    events = sum(known.trajectories.values())
+    return Outcome(name=source.name, format=reader.name, unchanged=True, events_known=events, report=known)
+
+
+def info_of(event: Event) -> TrajectoryInfo:
+    """Return what segments and partitions say of a trajectory, from its event 0."""
     body = event.body
     assert isinstance(body, TaskStarted)
     started = datetime.fromtimestamp(event.recorded_at / 1_000_000, UTC)

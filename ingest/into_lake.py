@@ -6,16 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
+from trajlake.runtime.durable_folders import DurableFolders
+from trajlake.runtime.env import exists
 from trajlake.runtime.root import Root
 
-from .import_run import ImportOptions, Outcome, import_paths
+from .bulk_run import import_bulk, worth_it
+from .import_run import ImportOptions, ImportRun, Outcome
+from .lake_side import LakeSide
 from .landing_store import open_landing
 from .shipper import Shipper
+from .sources import Source
 
 INBOX: Final = "_trajlake/inbox"
 COMMIT_GROUP: Final = "trajlake.stores"
@@ -38,11 +43,44 @@ def import_into_lake(
     commit = lake_commit()
     journal, landing = inbox_of(lake)
     root = Root.open(journal)
-    outcomes = import_paths(root, paths, options, progress)
+    side = LakeSide(lake.removeprefix("file://"), root, options.tenant)
+    outcomes = []
+    with LakeRun(side, options) as run:
+        for outcome in run.run(paths):
+            progress(outcome)
+            outcomes.append(outcome)
     if all(outcome.error for outcome in outcomes):
         return outcomes, None
+    DurableFolders(root.env, landing.rpartition("/")[0]).ensure(landing)
     Shipper(root, open_landing(landing, root.env, link=True)).run()
-    return outcomes, commit(landing, lake)
+    report = commit(landing, lake)
+    return outcomes, run.bulk if run.bulk and report.get("outcome") == "nothing_to_do" else report
+
+
+class LakeRun(ImportRun):
+    """An import into a lake: what is new and much goes straight in (`bulk_run.py`), the rest by the inbox's root."""
+
+    def __init__(self, side: LakeSide, options: ImportOptions) -> None:
+        super().__init__(side.root, options, side)
+        self.bulk: dict[str, Any] | None = None
+        self._lake = side
+
+    def _import_all(self, groups: list[list[Source]]) -> Iterator[Outcome]:
+        if worth_it([source for group in groups for source in group]):
+            if self._has_imports():
+                known = {one.path: outcome for group in groups for one in group if (outcome := self.unchanged(one))}
+                yield from known.values()
+                groups = [[one for one in group if one.path not in known] for group in groups]
+            if worth_it([source for group in groups for source in group]):
+                done = import_bulk(self._lake, groups, self.options)
+                if done is not None:
+                    self.bulk = done.report
+                    yield from done.outcomes
+                    groups = [[one for one in group if one.path in done.left] for group in groups]
+        yield from super()._import_all([group for group in groups if group])
+
+    def _has_imports(self) -> bool:
+        return bool(self._lake.reports()) or exists(self.root.env, f"{self.root.path}/imports")
 
 
 def lake_commit() -> Callable[[str, str], dict[str, Any]]:

@@ -68,7 +68,12 @@ def write_report(root: Root, report: LossReport) -> None:
     """Store a report durably; the events it speaks of, and the source's blob, are durable before."""
     path = report_path(root, report.sha256, report.mapping_version, report.tenant)
     make_folder(root.env, root.import_folder(report.sha256))
-    write_atomically(root.env, path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    write_atomically(root.env, path, report_text(report))
+
+
+def report_text(report: LossReport) -> bytes:
+    """Return a report as it stands in a root, and in the lake's table `imports`."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
 
 
 def all_report_files(root: Root) -> Iterator[tuple[str, bytes, LossReport]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -28,9 +29,10 @@ PROCESSES_MAX: Final = 4
 
 def processes_for(sources: Sequence[Source]) -> int:
     """Return how many processes are worth their start for these files."""
-    if sum(source.size or 0 for source in sources) < WORTH_BYTES or any(not source.path for source in sources):
+    if sum(source.size or 0 for source in sources) < WORTH_BYTES or not all(source.is_local for source in sources):
         return 1
-    if threading.active_count() > 1 or "fork" not in multiprocessing.get_all_start_methods():
+    # A loaded engine has threads of its own, which a fork would lose in the middle of what they do.
+    if "polars" in sys.modules or threading.active_count() > 1 or "fork" not in multiprocessing.get_all_start_methods():
         return 1
     try:
         cores = len(os.sched_getaffinity(0))
@@ -47,7 +49,7 @@ def import_many(
     Raises `JournalError` if a process dies: what it had appended stands, and the next run completes it.
     """
     context = multiprocessing.get_context("fork")
-    batches = _dealt(groups)
+    batches = dealt(groups)
     pipes, workers = [], []
     for number in range(processes):
         here, there = context.Pipe(duplex=False)
@@ -83,11 +85,12 @@ def _died() -> JournalError:
     return JournalError("a process of the import died; run the same import again, it goes on where it was")
 
 
-def _dealt(groups: Sequence[Sequence[str]]) -> list[list[str]]:
+def dealt(groups: Sequence[Sequence[str]], size_bytes: int = GROUP_SIZE_MAX_BYTES) -> list[list[str]]:
+    """Return groups of paths put together until they have `size_bytes`; no group is split."""
     batches: list[list[str]] = []
-    size = GROUP_SIZE_MAX_BYTES
+    size = size_bytes
     for group in groups:
-        if size >= GROUP_SIZE_MAX_BYTES:
+        if size >= size_bytes:
             batches.append([])
             size = 0
         batches[-1].extend(group)

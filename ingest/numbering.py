@@ -15,7 +15,7 @@ import msgspec
 from trajlake.schemas.blobs import Blob, offload_payload
 from trajlake.schemas.chain import genesis, import_salt, make_event
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import Payload, TaskStarted
+from trajlake.schemas.events import Payload, TaskStarted, encode_payload
 from trajlake.schemas.limits import INLINE_MAX
 
 from .formats.contract import Item
@@ -78,8 +78,8 @@ class Numbering:
             track = self._tracks[item.trajectory_id] = self._open(item)
         if track.conflict:
             return None
-        payload, blobs = _offloaded(item.payload)
-        event = self._event(track, payload, item)
+        payload, blobs, encoded = _offloaded(item.payload)
+        event = self._event(track, payload, encoded, item)
         number = track.sequence
         if number < len(track.held.hashes):
             known = track.held.hashes[number]
@@ -100,7 +100,7 @@ class Numbering:
         self.added[item.trajectory_id] = self.added.get(item.trajectory_id, 0) + 1
         return Numbered(event, blobs)
 
-    def _event(self, track: _Track, payload: Payload, item: Item) -> Event:
+    def _event(self, track: _Track, payload: Payload, encoded: bytes | None, item: Item) -> Event:
         return make_event(
             payload,
             tenant=self.tenant,
@@ -111,6 +111,7 @@ class Numbering:
             recorded_at=item.recorded_at,
             salt=import_salt(*track.salt_args, track.sequence),
             prev=track.prev,
+            encoded=encoded,
         )
 
     def _open(self, item: Item) -> _Track:
@@ -125,11 +126,17 @@ class Numbering:
         )
 
 
-def _offloaded(payload: Payload) -> tuple[Payload, list[Blob]]:
+def _offloaded(payload: Payload) -> tuple[Payload, list[Blob], bytes | None]:
+    """Return the payload as its frame takes it, its blobs, and its text where it was needed to tell."""
+    try:
+        text = encode_payload(payload)
+    except UnicodeEncodeError:
+        return *offload_payload(payload), None
     # Most payloads are small as a whole, so no value in them can be too large.
-    if len(msgspec.json.encode(payload)) * 6 <= INLINE_MAX:
-        return payload, []
-    return offload_payload(payload)
+    if len(text) * 6 <= INLINE_MAX:
+        return payload, [], text
+    left, blobs = offload_payload(payload)
+    return left, blobs, text if left is payload else None
 
 
 def _grew(held: Event | None, payload: Payload) -> bool:

@@ -70,6 +70,11 @@ class Source:
                 return base[: -len(suffix)]
         return base
 
+    @property
+    def is_local(self) -> bool:
+        """Whether `path` is a file of this host, which another process finds as well."""
+        return bool(self.path) and self.name == self.path
+
     def stored(self) -> IO[bytes]:
         """Open the bytes as stored, compressed or not."""
         return self._opener()
@@ -108,6 +113,10 @@ class Source:
                         raise
             self._head = b"".join(parts)[:HEAD_SIZE]
         return self._head
+
+    def forget_head(self) -> None:
+        """Let go of what `head` remembers: a run looks into all its files before it reads the first."""
+        self._head = None
 
     def refuse_bomb(self) -> None:
         """Raise `UserError` for a packed source that unpacks to more than is allowed; costs one pass, no memory."""

@@ -7,6 +7,7 @@ not passed, and somebody waits as long as the tenure that wrote the intent is op
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,8 @@ from trajlake.schemas.ids import parse_action_id
 from trajlake.schemas.state.stages import Facts, decide
 
 _NOTHING: Final = msgspec.Raw(b"null")
+_stage: Final = lru_cache(maxsize=256)(decide)
+"""Eight yes-or-nos: a lake's millions of actions are few cases."""
 Action = dict[str, Any]
 
 
@@ -275,7 +278,7 @@ _REFERENCE_MAX: Final = 4096
 
 def _finished(actions: _Actions, action: Action) -> Action:
     authorized = action.get("authorized_seq")
-    action["stage"] = decide(
+    action["stage"] = _stage(
         Facts(
             live=actions.live and action["proposed_seq"] is not None,
             authorized=authorized is not None and action.get("decision") == "allow",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable, Schema
@@ -24,6 +24,9 @@ from trajlake.pipelines.snapshot import (
 )
 from trajlake.schemas.columns import Table
 from trajlake.schemas.tables import LEDGERS, PARTITION_BY, SNAPSHOT_TABLES, TABLES
+
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class DataFile(NamedTuple):
@@ -139,8 +142,19 @@ def files_of(handle: DeltaTable, directory: str) -> list[DataFile]:
 def _action_rows(handle: DeltaTable) -> list[dict[str, Any]]:
     import pyarrow as pa
 
-    rows: list[dict[str, Any]] = pa.table(handle.get_add_actions(flatten=True)).to_pylist()
-    return rows
+    # `pa.table`, and times as Python objects, would import pandas where it is installed: half a second, and 50 MB.
+    actions = pa.RecordBatchReader.from_stream(handle.get_add_actions(flatten=True)).read_all()
+    columns = {name: _values(actions[name]) for name in actions.schema.names}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type):
+        return list(column.to_pylist())
+    moments = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return [None if moment is None else _EPOCH + dt.timedelta(microseconds=moment) for moment in moments]
 
 
 def _partition_text(value: Any) -> str:

@@ -73,15 +73,17 @@ class Touched(NamedTuple):
         """Yield every event of a type with its fields, by trajectory and number."""
         decode = msgspec.json.Decoder(fields, strict=False).decode
         part = self.rows.filter(pl.col("event_type") == event_type)
-        for head, payload in zip(_heads(part), part["payload"], strict=True):
-            yield Row._make(head), _decoded(decode, payload)
+        for row, payload in zip(_heads(part), part["payload"].to_list(), strict=True):
+            yield row, _decoded(decode, payload)
 
     def ordered(self, fields_of: Mapping[str, type[Fields]]) -> Iterator[tuple[str, Row, Any]]:
         """Yield the events of several types with their fields, by trajectory and number over all of them."""
         decoders = {name: msgspec.json.Decoder(fields, strict=False).decode for name, fields in fields_of.items()}
         part = self.rows.filter(pl.col("event_type").is_in(list(fields_of)))
-        for kind, head, payload in zip(part["event_type"], _heads(part), part["payload"], strict=True):
-            yield kind, Row._make(head), _decoded(decoders[kind], payload)
+        for kind, row, payload in zip(
+            part["event_type"].to_list(), _heads(part), part["payload"].to_list(), strict=True
+        ):
+            yield kind, row, _decoded(decoders[kind], payload)
 
     def frame(self, table: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> pl.DataFrame:
         """Return rows as a frame with every column of `table`; each is (t, values without the place)."""
@@ -108,10 +110,11 @@ def _decoded(decode: Callable[[str], FieldsT], payload: str | None) -> FieldsT:
         return decode(ERASED)
 
 
-def _heads(part: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
-    at = part["recorded_at"].dt.epoch("us")
-    names = ("given_up", "behind", "fencing_token")
-    return zip(part["t"], part["sequence_number"], part["turn"], at, *(part[name] for name in names), strict=True)
+def _heads(part: pl.DataFrame) -> Iterator[Row]:
+    at = part["recorded_at"].dt.epoch("us").to_list()
+    before, behind = ("t", "sequence_number", "turn"), ("given_up", "behind", "fencing_token")
+    columns = [part[name].to_list() for name in before], [part[name].to_list() for name in behind]
+    return map(Row, *columns[0], at, *columns[1])
 
 
 def _with_given_up(rows: pl.DataFrame) -> pl.DataFrame:

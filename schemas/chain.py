@@ -79,8 +79,9 @@ def make_event(
     recorded_at: int,
     salt: bytes,
     prev: bytes,
+    encoded: bytes | None = None,
 ) -> Event:
-    """Encode `payload` and return its event, linked to `prev`.
+    """Encode `payload` and return its event, linked to `prev`. `encoded`: its text, where the caller has made it.
 
     Bulk has been moved out before (`blobs.offload_payload`). Raises `InvalidValue`, before anything is
     written, for a payload over FRAME_MAX and for text with lone surrogates or U+0000 that the value codec
@@ -88,7 +89,7 @@ def make_event(
     """
     type_name = type(payload).__name__
     try:
-        text = encode_payload(payload)
+        text = encode_payload(payload) if encoded is None else encoded
     except UnicodeEncodeError:
         raise InvalidValue(f"{type_name}: a field holds a lone surrogate; pass its value through to_tree") from None
     _check_payload(type_name, text)

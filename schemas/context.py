@@ -74,7 +74,12 @@ def head_hash(head: ContextHead, retrieved: Sequence[RetrievedItem] = ()) -> str
 
 def context_hash(head: ContextHead, items_hash: str, retrieved: Sequence[RetrievedItem] = ()) -> str:
     """Return the hash of a whole context from its head and the running hash over its items."""
-    return hashlib.sha256(f"{_LABEL}\n{head_hash(head, retrieved)}\n{items_hash}".encode()).hexdigest()
+    return context_hash_under(head_hash(head, retrieved), items_hash)
+
+
+def context_hash_under(head_digest: str, items_hash: str) -> str:
+    """Return the hash of a whole context from the hash of its head, for a caller that keeps that."""
+    return hashlib.sha256(f"{_LABEL}\n{head_digest}\n{items_hash}".encode()).hexdigest()
 
 
 def context_hash_of(head: ContextHead, hashes: Iterable[str], retrieved: Sequence[RetrievedItem] = ()) -> str:

@@ -115,8 +115,13 @@ def usage_of(tree: Any) -> Usage | None:
         passes = [part for part in parts if isinstance(part, dict)]
     else:
         passes = [tree]
-    fresh, read = _sum(passes, "input_tokens"), _sum(passes, "cache_read_input_tokens")
-    written, made = _sum(passes, "cache_creation_input_tokens"), _sum(passes, "output_tokens")
+    if len(passes) == 1:
+        (one,) = passes
+        fresh, read = count(one.get("input_tokens")), count(one.get("cache_read_input_tokens"))
+        written, made = count(one.get("cache_creation_input_tokens")), count(one.get("output_tokens"))
+    else:
+        fresh, read = _sum(passes, "input_tokens"), _sum(passes, "cache_read_input_tokens")
+        written, made = _sum(passes, "cache_creation_input_tokens"), _sum(passes, "output_tokens")
     if fresh is None and made is None:
         return None
     total = None if fresh is None else fresh + (read or 0) + (written or 0)

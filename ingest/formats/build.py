@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from trajlake.schemas.canonical_json import exact_canonical, parse_arguments
-from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash
+from trajlake.schemas.context import ITEMS_START, context_hash_under, extend_items_hash, head_hash, item_hash
 from trajlake.schemas.errors import InvalidValue, SchemaError
 from trajlake.schemas.events import (
     ApprovalRequested,
@@ -110,6 +110,7 @@ class Trajectory:
         self.sampling: Any = None
         self.place = ""
         self.head = ContextHead()
+        self._hashed_head: tuple[ContextHead | None, str] = (None, "")
         self.turn = -1
         self.sequence = 1
         self.last_at = 0
@@ -430,7 +431,7 @@ class Trajectory:
         payload = ContextBuilt(
             place=place,
             purpose=purpose,
-            context_hash=context_hash(self.head, self._running[-1]),
+            context_hash=context_hash_under(self._head_digest(), self._running[-1]),
             base=self._built if self._built_keep else None,
             keep=self._built_keep,
             append=tuple(self._items[self._built_keep :]),
@@ -441,6 +442,12 @@ class Trajectory:
         self._built = self._add(payload, self.turn, at)
         self._built_keep = len(self._items)
         return self._built
+
+    def _head_digest(self) -> str:
+        head, digest = self._hashed_head
+        if head is not self.head:
+            head, digest = self._hashed_head = (self.head, head_hash(self.head))
+        return digest
 
     def _push(self, number: int, digest: str) -> None:
         self._items.append(number)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from trajlake.schemas.context import item_hash
+from trajlake.schemas.context import TRANSPORT_ONLY, item_hash
 from trajlake.schemas.errors import InvalidId, InvalidValue
 from trajlake.schemas.ids import check_trajectory_id
 from trajlake.schemas.limits import SAFE_INTEGER_MAX
@@ -17,8 +17,10 @@ from trajlake.schemas.values import plain_text, to_tree, to_tree_lossy
 
 from .contract import BadSource
 
-_MARKS: Final = (b"\\u0000", b'"$', b"\\u0024", b"cache_control", b"cachePoint")
-"""What a text may hold that needs the slow way: NUL, keys that begin with `$`, transport-only keys."""
+_NUL: Final = b"\\u0000"
+"""What a text holds where one of its strings has U+0000, which needs the slow way."""
+_plain_keys: Final[set[str]] = set()
+_PLAIN_KEYS_MAX: Final = 10_000
 _SIMPLE_DEPTH_MAX: Final = 60
 _sorted_text: Final = msgspec.json.Encoder(order="deterministic").encode
 LABEL_CHARS_MAX: Final = 1_000
@@ -42,6 +44,8 @@ def time_us(value: Any) -> int | None:
 
 def label(value: Any) -> str:
     """Return a value of the source as a short plain text for a field that is a name: "" for null and absent."""
+    if type(value) is str and len(value) <= LABEL_CHARS_MAX and value.isascii() and "\0" not in value:
+        return value
     if value is None:
         return ""
     text = value if isinstance(value, str) else str(value)
@@ -71,7 +75,7 @@ def wire_item(value: Any, raw: bytes | None = None) -> Wire:
 
     Most messages need neither tags nor care for canonical numbers: one look tells, and the C encoder does the rest.
     """
-    if raw is not None and not any(mark in raw for mark in _MARKS) and _is_simple(value, 0):
+    if raw is not None and _NUL not in raw and _is_simple(value, 0):
         return Wire(value, sha256(_sorted_text(value)).hexdigest())
     tree = record_tree(value)
     return Wire(tree, item_hash(tree))
@@ -86,12 +90,29 @@ def _is_simple(value: Any, depth: int) -> bool:
         if depth > _SIMPLE_DEPTH_MAX:
             return False
         for key, item in value.items():
-            if not key.isascii() or not (type(item) is str or _is_simple(item, depth + 1)):
+            if key not in _plain_keys and not _is_plain_key(key):
+                return False
+            what = type(item)
+            if what is str or item is None or what is bool:
+                continue
+            if what is int:
+                if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:
+                    return False
+            elif not _is_simple(item, depth + 1):
                 return False
         return True
     if kind is list:
         return depth <= _SIMPLE_DEPTH_MAX and all(type(item) is str or _is_simple(item, depth + 1) for item in value)
     return kind is int and -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX
+
+
+def _is_plain_key(key: str) -> bool:
+    """Return whether a key needs no tag, no care in sorting, and does not steer a cache only. Remembers those."""
+    if not key.isascii() or key.startswith("$") or key in TRANSPORT_ONLY:
+        return False
+    if len(_plain_keys) < _PLAIN_KEYS_MAX:
+        _plain_keys.add(key)
+    return True
 
 
 def first_record_hash(record: bytes) -> str:

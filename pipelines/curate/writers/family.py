@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, Final, Protocol
 
 import msgspec
@@ -69,7 +70,7 @@ class JsonLines:
 
 class ParquetRows:
     """Parquet with an explicit schema, one file for each split. Row groups are cut by rows and bytes as they come,
-    so that the bytes of a file depend on its rows and nothing else."""
+    so that the bytes of a file depend on its rows and nothing else. One is compressed while the next is gathered."""
 
     def __init__(self, folder: str, family: str, schema: pa.Schema) -> None:
         self._folder = folder
@@ -79,6 +80,8 @@ class ParquetRows:
         self._waiting: dict[str, list[dict[str, Any]]] = {}
         self._sizes: dict[str, int] = {}
         self._rows: dict[str, int] = {}
+        self._behind = ThreadPoolExecutor(1, thread_name_prefix="trajlake-parquet")
+        self._writing: Future[None] | None = None
 
     def add(self, split: str, row: dict[str, Any], size: int) -> None:
         waiting = self._waiting.setdefault(split, [])
@@ -90,6 +93,8 @@ class ParquetRows:
     def close(self) -> list[FileFacts]:
         for split in sorted(self._waiting):
             self._flush(split)
+        self._settle()
+        self._behind.shutdown()
         found = []
         for split, writer in sorted(self._writers.items()):
             writer.close()
@@ -108,10 +113,18 @@ class ParquetRows:
                 path, self.schema, compression="zstd", compression_level=3, version="2.6", store_schema=True
             )
             self._rows[split] = 0
-        writer.write_table(table_of(rows, self.schema), row_group_size=len(rows))
+        table = table_of(rows, self.schema)
         self._rows[split] += len(rows)
         self._waiting[split] = []
         self._sizes[split] = 0
+        self._settle()
+        self._writing = self._behind.submit(writer.write_table, table, row_group_size=len(table))
+
+    def _settle(self) -> None:
+        """Wait for the row group that is being written; raise what it failed with."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
 
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -1,0 +1,107 @@
+"""What `ingest` calls for bulk imports, by name (entry point `lake_bulk`). Importing this loads no engine.
+
+`objects` serves the helpers of a bulk import, which never load one; all else belongs to the process that writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.durable_files import sync_all
+from trajlake.schemas.envelope import Event
+
+if TYPE_CHECKING:
+    from trajlake.pipelines.bulk_rows import BulkWriter
+
+
+class BulkPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process of a bulk import is told. `base` is the snapshot that the run builds on."""
+
+    lake: str
+    run: str
+    base: int
+    partition_by: tuple[str, ...]
+
+
+class BulkKnown(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a tenant the lake knows: trajectories, blobs with an object, sources by hash."""
+
+    trajectories: frozenset[str] = frozenset()
+    blobs: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+
+
+class BulkObjects:
+    """Blobs and sources that one process puts into the content store of a run."""
+
+    def __init__(self, plan: BulkPlan) -> None:
+        self._plan = plan
+        self._store = ContentStore(plan.lake)
+        self._stored: dict[tuple[str, str], StoredBlob] = {}
+
+    def put(self, tenant: str, sha256: str, data: bytes) -> None:
+        """Store bytes under their hash, once."""
+        if (tenant, sha256) not in self._stored:
+            self._stored[tenant, sha256] = self._store.put(tenant, sha256, data, self._plan.run)
+
+    def stored(self) -> list[StoredBlob]:
+        """Return every object put here, durable."""
+        found = list(self._stored.values())
+        sync_all([os.path.join(self._plan.lake, blob.path) for blob in found], self._plan.lake)
+        return found
+
+
+def objects(plan: BulkPlan) -> BulkObjects:
+    """Return where a process puts blobs and sources."""
+    return BulkObjects(plan)
+
+
+def begin(lake: str) -> BulkPlan | None:
+    """See `bulk_import.begin`. Comes first: the engines are loaded here, told to give freed memory back at once."""
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")  # of Polars
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    from trajlake.pipelines import bulk_import
+
+    return bulk_import.begin(lake)
+
+
+def known(plan: BulkPlan, tenant: str) -> BulkKnown:
+    """See `bulk_import.known`."""
+    from trajlake.pipelines import bulk_import
+
+    return bulk_import.known(plan, tenant)
+
+
+def writer(plan: BulkPlan) -> BulkWriter:
+    """Return the writer of the plan's data files."""
+    from trajlake.pipelines.bulk_rows import BulkWriter
+
+    return BulkWriter(plan.lake, plan.run, plan.partition_by)
+
+
+def commit(
+    plan: BulkPlan, by: BulkWriter, stored: Sequence[StoredBlob], reports: Sequence[str]
+) -> dict[str, Any] | None:
+    """See `bulk_import.commit`."""
+    from trajlake.pipelines import bulk_import
+
+    return bulk_import.commit(plan, by, stored, reports)
+
+
+def held_events(lake: str, tenant: str, trajectory_id: str, token: int) -> tuple[dict[int, bytes], Event | None]:
+    """See `bulk_import.held_events`."""
+    from trajlake.pipelines import bulk_import
+
+    return bulk_import.held_events(lake, tenant, trajectory_id, token)
+
+
+def source_bytes(lake: str, tenant: str, sha256: str) -> bytes | None:
+    """See `bulk_import.source_bytes`."""
+    from trajlake.pipelines import bulk_import
+
+    return bulk_import.source_bytes(lake, tenant, sha256)

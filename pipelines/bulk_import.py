@@ -1,0 +1,145 @@
+"""A bulk import's dealings with its lake: what it may build on, what the lake knows already, and the one commit.
+
+`import --lake` of much that is new writes data files at once, without journal, landing and a second reading: under the
+same run and snapshot rules, and with the same rows, as by way of a root. Whatever it meets that the lake, or the root
+in its inbox, knows already goes by that way. `ingest` calls these functions through `bulk_door`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.bulk_door import BulkKnown, BulkPlan
+from trajlake.pipelines.bulk_rows import BulkWriter
+from trajlake.pipelines.commit import add_new_columns, commit_run, finish_half_done, head_handle
+from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.decide import decided_snapshot
+from trajlake.pipelines.imports_table import Report, _row
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import LakeError, RunLost
+from trajlake.pipelines.ledger import append_run
+from trajlake.pipelines.run_draft import Draft, new_run_name
+from trajlake.pipelines.run_report import RunReport
+from trajlake.pipelines.snapshot import FileAdd
+from trajlake.pipelines.table_files import may_hold, read_columns, read_rows
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.tables import EVENTS, SNAPSHOT_TABLES
+
+
+def begin(lake: str) -> BulkPlan | None:
+    """Return the plan of a run on the newest snapshot, the lake made where there is none.
+
+    None where rows must be looked at one by one: holds or erasures stand, or derived tables lag behind.
+    """
+    opened = Lake.open(lake, create=True)
+    finish_half_done(opened)
+    snapshot, standing = decided_snapshot(opened)
+    if standing.holds or standing.erasures or snapshot.stale:
+        return None
+    return BulkPlan(
+        lake=opened.url, run=new_run_name(snapshot), base=snapshot.number, partition_by=snapshot.partition_by
+    )
+
+
+def known(plan: BulkPlan, tenant: str) -> BulkKnown:
+    """Return what the snapshot that the plan builds on knows of a tenant."""
+    lake = Lake(plan.lake)
+    snapshot = lake.snapshot(plan.base)
+
+    def column(table: str, name: str) -> frozenset[str]:
+        files = [file for file in lake.files(snapshot, table) if file.partition["tenant"] == tenant]
+        return frozenset(read_columns(files, SNAPSHOT_TABLES[table], (name,))[name]) if files else frozenset()
+
+    quarantined = column("quarantine", "trajectory_id")
+    return BulkKnown(
+        trajectories=column("trajectories", "trajectory_id") | quarantined,
+        blobs=column("blobs", "sha256"),
+        sources=column("imports", "sha256"),
+    )
+
+
+def commit(
+    plan: BulkPlan, by: BulkWriter, stored: Sequence[StoredBlob], reports: Sequence[str]
+) -> dict[str, Any] | None:
+    """Commit what was written as one run; return its report, durable and queryable.
+
+    `stored` are the objects of all processes, durable; `reports` the texts of their loss reports. None where it must
+    not count: another run came first, or two sources named the same trajectory. Its files are then named by nothing.
+    """
+    begun = time.monotonic()
+    adds = by.close()
+    if by.is_void:
+        return None
+    lake = Lake(plan.lake)
+    try:
+        snapshot = lake.snapshot(plan.base)
+        handle = head_handle(lake, snapshot)
+        columns = add_new_columns(lake, snapshot)
+        if columns:
+            handle = head_handle(lake, snapshot)
+        draft = Draft(lake, snapshot, handle, plan.run)
+        draft.new_columns = columns
+        report = _drafted(draft, by, adds, stored, reports)
+        commit_run(lake, draft.run_file("compact", report.as_json()), handle)
+    except (RunLost, LakeError):
+        if lake.newest().number > plan.base:
+            return None
+        raise
+    report.seconds = round(time.monotonic() - begun, 3)
+    append_run(lake, report)
+    return report.as_json()
+
+
+def _drafted(
+    draft: Draft, by: BulkWriter, adds: dict[str, list[FileAdd]], stored: Sequence[StoredBlob], reports: Sequence[str]
+) -> RunReport:
+    for table, files in adds.items():
+        draft.add(table, files)
+    once = {(blob.tenant, blob.sha256): blob for blob in stored}
+    blobs = [msgspec.to_builtins(blob) for _, blob in sorted(once.items())]
+    draft.write("blobs", pl.DataFrame(blobs, schema=polars_schema(SNAPSHOT_TABLES["blobs"])), "blobs")
+    texts = [(msgspec.json.decode(text, type=Report), text) for text in reports]
+    rows = [_row(report, text) for report, text in sorted(texts, key=lambda one: (one[0].tenant, one[0].sha256))]
+    schema = polars_schema(SNAPSHOT_TABLES["imports"])
+    imports = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema)
+    draft.write("imports", imports, "imports")
+    report = RunReport(outcome="committed", snapshot=draft.snapshot.number + 1, run=draft.run)
+    report.events_added, report.trajectories_touched = by.events, len(by.trajectories)
+    report.blobs_stored, report.imports_added = len(blobs), len(rows)
+    report.bytes_added = sum(add.size for files in draft.adds.values() for add in files)
+    return report
+
+
+def held_events(lake: str, tenant: str, trajectory_id: str, token: int) -> tuple[dict[int, bytes], Event | None]:
+    """Return what the newest snapshot holds of a trajectory under one token: hashes by number, and event 0."""
+    opened = Lake(os.path.abspath(lake))
+    key = pl.DataFrame({"tenant": [tenant], "trajectory_id": [trajectory_id]})
+    files = may_hold(opened.files(opened.newest(), "events"), key)
+    rows = read_rows(files, EVENTS, key).filter(pl.col("fencing_token") == token)
+    hashes = dict(rows.select("sequence_number", "cryptographic_hash").iter_rows())
+    start = None
+    for row in rows.filter(pl.col("sequence_number") == 0).iter_rows(named=True):
+        start = Event(
+            tenant=tenant, trajectory_id=trajectory_id, sequence_number=0, fencing_token=token, turn=row["turn"],
+            type=row["event_type"], recorded_at=int(row["recorded_at"].timestamp() * 1_000_000),
+            payload=None if row["payload"] is None else row["payload"].encode(),
+            salt=None if row["salt"] is None else bytes.fromhex(row["salt"]),
+            hash=bytes.fromhex(row["cryptographic_hash"]), schema_version=row["schema_version"],
+        )  # fmt: skip
+    return {number: bytes.fromhex(digest) for number, digest in hashes.items()}, start
+
+
+def source_bytes(lake: str, tenant: str, sha256: str) -> bytes | None:
+    """Return a blob of the newest snapshot; None where it names none."""
+    opened = Lake(os.path.abspath(lake))
+    files = [file for file in opened.files(opened.newest(), "blobs") if file.partition["tenant"] == tenant]
+    rows = read_columns(files, SNAPSHOT_TABLES["blobs"], ("sha256", "path")) if files else pl.DataFrame()
+    paths = rows.filter(pl.col("sha256") == sha256)["path"].to_list() if len(rows) else []
+    return ContentStore(opened.url).get(tenant, sha256, paths[0]) if paths else None

@@ -1,0 +1,106 @@
+"""The writing half of a bulk import: events of fresh trajectories in, data files of every table out, batch by batch.
+
+A batch holds whole trajectories that the lake has never seen, so that every row counts and every derived row follows
+from the batch alone: the same functions make them as in a compaction (`canonicalize`, `derive`). Each batch becomes one
+row group of each table's open file, so that memory is bounded by a batch and not by what is imported.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from trajlake.ingest.parcels import Parcel
+from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.canonicalize import CANONICAL, canonicalize
+from trajlake.pipelines.decode import _hex_column
+from trajlake.pipelines.derive import derive
+from trajlake.pipelines.grown_files import GrownFiles
+from trajlake.pipelines.partitions import model_partition
+from trajlake.pipelines.snapshot import FileAdd
+from trajlake.schemas.tables import SNAPSHOT_TABLES
+
+BATCH_SIZE_BYTES: Final = 4 * 1024 * 1024
+"""Payload bytes of a batch: memory is a small multiple of it."""
+NO_WRITER: Final = "0" * 32
+"""`writer` of rows that no journal ever held; their lsn is -1."""
+
+
+class BulkWriter:
+    """Writes the files of one run. Not for several threads. Nothing it writes counts before the commit."""
+
+    def __init__(self, lake: str, run: str, partition_by: Sequence[str]) -> None:
+        self.events = 0
+        self.trajectories: set[tuple[str, str]] = set()
+        self.is_void = False
+        self._files = {
+            name: GrownFiles(table, f"{lake}/{name}", run, partition_by) for name, table in SNAPSHOT_TABLES.items()
+        }
+        self._batch = Parcel()
+
+    def add(self, parcel: Parcel) -> None:
+        """Take whole trajectories. One that an earlier parcel had makes all of it void: rows would stand twice."""
+        named = {place[:2] for place in parcel.places}
+        self.is_void |= len(named) < len(parcel.places) or not self.trajectories.isdisjoint(named)
+        if self.is_void:
+            return
+        self.trajectories |= named
+        self._batch.merge(parcel)
+        if self._batch.size_bytes >= BATCH_SIZE_BYTES:
+            self._flush()
+
+    def close(self) -> dict[str, list[FileAdd]]:
+        """Write what is left; return the finished files by table. They are not synced."""
+        self._flush()
+        return {name: adds for name, files in self._files.items() if (adds := files.close())}
+
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, Parcel()
+        if not batch.payloads:
+            return
+        self.events += len(batch.payloads)
+        judged = canonicalize(frame_of(batch))
+        if judged.duplicates or (judged.rows["verdict"] != CANONICAL).any():
+            raise AssertionError("bulk import: a source gave a trajectory with gaps or copies; nothing was committed")
+        self._files["events"].add(judged.rows)
+        for table, rows in derive(judged.rows, judged, judged.rows.clear()).items():
+            self._files[table].add(rows)
+
+
+def frame_of(parcel: Parcel) -> pl.DataFrame:
+    """Return a parcel with the columns of `events` and `origin`, as `canonicalize` takes them."""
+    kinds = polars_schema(SNAPSHOT_TABLES["events"])
+    number, kind, version, token, turn, at = zip(*parcel.heads, strict=True)
+    names = ("tenant", "trajectory_id", "started_on", "model")
+    places = pl.DataFrame(
+        [
+            (tenant, name, dt.date.fromisoformat(started_on), model_partition(model, model_version))
+            for tenant, name, started_on, model, model_version in parcel.places
+        ],
+        schema={name: kinds[name] for name in names},
+        orient="row",
+    )
+    owners = places[np.array(parcel.owners, np.uint32)]
+    return pl.DataFrame(
+        {
+            "sequence_number": pl.Series(number, dtype=pl.Int64),
+            "event_type": pl.Series(kind, dtype=pl.String),
+            "schema_version": pl.Series(version, dtype=pl.Int32),
+            "fencing_token": pl.Series(token, dtype=pl.Int64),
+            "turn": pl.Series(turn, dtype=pl.Int32),
+            "recorded_at": pl.Series(at, dtype=pl.Int64).cast(kinds["recorded_at"]),
+            "payload": pl.Series(parcel.payloads, dtype=pl.Binary).cast(pl.String),
+            "salt": _hex_column(np.frombuffer(parcel.salts, "V16")),
+            "commitment": _hex_column(np.frombuffer(parcel.commitments, "V32")),
+            "cryptographic_hash": _hex_column(np.frombuffer(parcel.hashes, "V32")),
+        }
+    ).with_columns(
+        *(owners[name] for name in names),
+        pl.lit(NO_WRITER).alias("writer"),
+        pl.lit(-1, pl.Int64).alias("lsn"),
+        pl.lit(2, pl.UInt8).alias("origin"),
+    )
