@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
-from trajlake.runtime.env import Env, make_folder, read_file, write_atomically
+from trajlake.runtime.durable_folders import DurableFolders
+from trajlake.runtime.env import Env, read_file, write_atomically
 
 DAY_S: Final = 86_400.0
 
@@ -42,17 +43,17 @@ class LocalLanding:
         self.url = os.path.abspath(folder)
         self._env = env
         self._link = link
+        self._folders = DurableFolders(env, self.url.rpartition("/")[0])
 
     def put(self, path: str, data: bytes) -> None:
         target = f"{self.url}/{path}"
-        make_folder(self._env, target.rpartition("/")[0])
-        write_atomically(self._env, target, data)
+        self._folders.store(target.rpartition("/")[0], lambda: write_atomically(self._env, target, data))
 
     def put_file(self, path: str, source: str) -> None:
         """With `link` the landing shares the file's bytes (a landing beside its root, as in a lake's inbox)."""
         target = f"{self.url}/{path}"
         if self._link:
-            make_folder(self._env, target.rpartition("/")[0])
+            self._folders.ensure(target.rpartition("/")[0])
             try:
                 self._env.link(source, target)
                 self._env.fsync_dir(target.rpartition("/")[0])

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trajlake.runtime.env import make_folder, read_file, write_atomically
+from trajlake.runtime.env import read_file, write_atomically
 from trajlake.runtime.root import Root
 
 
@@ -67,8 +67,7 @@ def find_report(root: Root, sha256: str, mapping_version: int, tenant: str) -> L
 def write_report(root: Root, report: LossReport) -> None:
     """Store a report durably; the events it speaks of, and the source's blob, are durable before."""
     path = report_path(root, report.sha256, report.mapping_version, report.tenant)
-    make_folder(root.env, root.import_folder(report.sha256))
-    write_atomically(root.env, path, report_text(report))
+    root.folders.store(path.rpartition("/")[0], lambda: write_atomically(root.env, path, report_text(report)))
 
 
 def report_text(report: LossReport) -> bytes:

@@ -56,14 +56,8 @@ class FileMailStore:
                 break
 
     def _create(self, path: str, text: bytes) -> bool:
-        folder = path.rpartition("/")[0]
-        self._folders.ensure(folder)
-        try:
-            return create_atomically(self._env, path, text)
-        except FileNotFoundError:  # an empty mail folder was tidied away
-            self._folders.forget(folder)
-            self._folders.ensure(folder)
-            return create_atomically(self._env, path, text)
+        # An empty mail folder may be tidied away.
+        return self._folders.store(path.rpartition("/")[0], lambda: create_atomically(self._env, path, text))
 
     def _items(self, folder: str) -> Iterator[MailItem]:
         for name in self._names(folder):

@@ -49,6 +49,7 @@ class Root:
         self.env = env
         self.facts = facts
         self.blobs = BlobStore(env, f"{path}/blobs")
+        self.folders = DurableFolders(env, path)
 
     @classmethod
     def open(
@@ -178,7 +179,7 @@ class Root:
         """
         folder = self.writer_folder(writer_id)
         if create:
-            DurableFolders(self.env, self.path).ensure(folder)
+            self.folders.ensure(folder)
         lock = self._lock_of(folder)
         try:
             # Who made root or writer may have been killed before their names were durable.
