@@ -304,5 +304,6 @@ def test_files_are_what_the_kept_turns_make_of_them_in_many_runs(tmp_path: Path)
 def test_calls_that_a_roll_back_gave_up_are_not_asked_for_again_in_the_turn_it_opened(tmp_path: Path) -> None:
     """The given-up calls (a build, an edit of the next turn) stand between kept calls of the reopened turn."""
     met: Counter[str] = Counter()
-    attempt(Run(5001, 5001006, tmp_path / "work"), [6, 119, 120], met)
-    assert met["rolled back"] == 1
+    for crashes in ([43, 86, 105], [60, 67, 109], [95, 44, 100]):
+        attempt(Run(5001, 5001000 + crashes[0], tmp_path / "work"), crashes, met)
+    assert met["rolled back"] >= 2

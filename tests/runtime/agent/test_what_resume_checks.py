@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from trajlake.runtime import Allow, Misuse, ResumeRefused
-from trajlake.runtime.env import Env
+from trajlake.runtime import Allow, Journal, Misuse, ResumeRefused
+from trajlake.runtime.backup import back_up
+from trajlake.runtime.env import REAL_ENV, Env
 from trajlake.runtime.models import scripted
+from trajlake.runtime.restore import restore as restore_backup
+from trajlake.runtime.root import Root
+from trajlake.runtime.root_log import RootLog
+from trajlake.schemas.history import canonical
 
 from .conftest import Bench, Died, one_call, plain_agent
 
@@ -135,6 +140,37 @@ def test_a_log_whose_writer_is_missing_is_refused_until_a_person_accepts_the_los
     with pytest.raises(ResumeRefused) as caught:
         bench.fresh().run(agent, "t", task=1)
     assert caught.value.reason == "log_incomplete"
+
+
+def test_a_loss_that_a_person_accepted_once_stays_accepted(bench: Bench) -> None:
+    lives: list[int] = []
+
+    def agent(t: Any) -> None:
+        lives.append(1)
+        for turn in t.turns():
+            turn.now()
+            if len(lives) < 3:
+                raise Died
+            t.finish("done")
+
+    with pytest.raises(Died):
+        bench.fresh().run(agent, "t", task=1)
+    bench.close()
+    back_up(Root.open(bench.folder / "root"), str(bench.folder / "backup"))
+    restore_backup(REAL_ENV, str(bench.folder / "backup"), str(bench.folder / "restored"))
+
+    def run(**options: Any) -> Any:
+        with Journal.open(bench.folder / "restored") as journal:
+            return journal.run(agent, "t", **options)
+
+    with pytest.raises(ResumeRefused, match="events are missing"):
+        run()
+    with pytest.raises(Died):
+        run(accept_loss=True, because="the old disk is gone")
+    assert run().result == "done"
+    found = RootLog(Root.open(bench.folder / "restored")).read("default", "t", None)
+    seams = [event.body for event in canonical(found.events).events if event.type == "Resumed"]
+    assert [(one.log_complete, one.accept_loss) for one in seams] == [(False, True), (True, False)]
 
 
 def test_accepting_a_loss_or_closing_a_turn_needs_a_reason(bench: Bench) -> None:
