@@ -19,7 +19,7 @@ from .group_commit import WAITING, Append, GroupCommit
 from .journal_errors import JournalClosed, JournalError, JournalFailed, again
 from .segment_chain import SegmentChain
 from .stats import Stats
-from .ticket import wake, wake_all
+from .ticket import Ticket, wake, wake_all
 
 FIRST_BARRIERS: Final = 50
 _LOG: Final = logging.getLogger("trajlake")
@@ -52,17 +52,18 @@ class Flusher:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, append: Append) -> None:
+    def submit(self, ticket: Ticket) -> None:
         """Queue an append. Raises `JournalClosed` or `JournalFailed`, and then nothing was queued."""
+        ticket.flusher = self
         now = self._monotonic()
         with self._lock:
             ended = self._closed or self._commit.error
             if ended is not None:
                 raise again(ended)
             # Ring first: an interrupt behind the bell costs one idle look, one before it would cost the wake-up.
-            if self._asleep and not append.lazy:
+            if self._asleep and not ticket.lazy:
                 self._ring()
-            if self._commit.offer(append, now) and self._asleep and self._is_due_before_alarm():
+            if self._commit.offer(ticket, now) and self._asleep and self._is_due_before_alarm():
                 self._ring()
 
     def register(self, append: Append, waiter: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 from zlib import crc32
@@ -12,7 +12,7 @@ from .env import Env, write_fully
 from .frame import CONTROL_TRAJECTORY, PreparedFrame, TrajectoryInfo, control_frame, lay_out
 from .segment_format import BLOCK_SIZE, SUFFIX, TEMPORARY, IndexBuilder, SegmentHeader, encode_header, seal_hash
 
-ZEROS: Final = bytes(1 << 20)
+ZEROS: Final = bytes(1 << 18)
 
 
 class Group:
@@ -42,13 +42,14 @@ def segment_path(folder: str, number: int) -> str:
     return f"{folder}/{number:020d}{SUFFIX}"
 
 
-def fill_with_zeros(env: Env, path: str, size_bytes: int) -> None:
+def fill_with_zeros(env: Env, path: str, size_bytes: int, pace: Callable[[], None] = lambda: None) -> None:
     """Create `path` as a new file of zeros, durable but for its name. Written in pieces, each synced on its own,
-    so that the bulk never stands in front of a commit. On an error the file is removed.
+    so that the bulk never stands in front of a commit; `pace` is called before each. On an error the file is removed.
     """
     fd = env.open(path, write=True, create=True, exclusive=True)
     try:
         for offset in range(0, size_bytes, len(ZEROS)):
+            pace()
             write_fully(env, fd, ZEROS[: min(len(ZEROS), size_bytes - offset)], offset)
             env.fdatasync(fd)
     except OSError:

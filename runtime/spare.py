@@ -6,10 +6,15 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from .env import Env
 from .segment import fill_with_zeros
 from .segment_format import TEMPORARY
+
+REST: Final = 3
+"""A spare in the making uses a quarter of the device's time, unless a commit waits for it."""
+REST_MAX_S: Final = 0.1
 
 
 class SpareKeeper:
@@ -30,6 +35,8 @@ class SpareKeeper:
         self._wanted = 0
         self._ready: tuple[str, int] | None = None
         self._busy = False
+        self._awaited = False
+        self._piece_at = 0.0
         self._stop = False
         self._thread: threading.Thread | None = None
         self._made = 0
@@ -52,7 +59,10 @@ class SpareKeeper:
         """Return the path of a zero-filled file of at least that size, made now if none is ready. Raises OSError."""
         with self._lock:
             while self._busy:
+                self._awaited = True
+                self._lock.notify_all()
                 self._lock.wait()
+            self._awaited = False
             self._wanted = 0
             ready, self._ready = self._ready, None
         if ready is not None:
@@ -74,11 +84,19 @@ class SpareKeeper:
                 self._env.unlink(self._ready[0])
             self._ready = None
 
-    def _make(self, size_bytes: int) -> str:
+    def _make(self, size_bytes: int, pace: Callable[[], None] = lambda: None) -> str:
         self._made += 1
         path = f"{self._folder}/spare-{self._env.random_bytes(6).hex()}{TEMPORARY}"
-        fill_with_zeros(self._env, path, size_bytes)
+        fill_with_zeros(self._env, path, size_bytes, pace)
         return path
+
+    def _breathe(self) -> None:
+        """Between two pieces of a spare: leave the device to commits for as long as `REST` pieces take."""
+        now = self._env.monotonic()
+        with self._lock:
+            if self._threaded and self._piece_at and not self._awaited and not self._stop:
+                self._lock.wait(min((now - self._piece_at) * REST, REST_MAX_S))
+        self._piece_at = self._env.monotonic()
 
     def _make_wanted(self) -> None:
         with self._lock:
@@ -89,7 +107,8 @@ class SpareKeeper:
         made: tuple[str, int] | None = None
         full: bool | None = None
         try:
-            made = (self._make(size), size)
+            self._piece_at = 0.0
+            made = (self._make(size, self._breathe), size)
             full = False
         except OSError as error:
             # A spare is only a convenience: any real trouble shows again, and is told, when one is needed.

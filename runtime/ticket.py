@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from _thread import LockType, allocate_lock
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from .frame import PreparedFrame, TrajectoryInfo
 from .group_commit import DURABLE, FAILED, WAITING, Append
 from .journal_errors import JournalError, OutcomeUnknown, again
 
@@ -23,11 +22,10 @@ class Ticket(Append):
     most likely become durable. Never take it for "not written".
     """
 
-    __slots__ = ("_flusher",)
+    __slots__ = ("flusher",)
 
-    def __init__(self, frames: Sequence[PreparedFrame], info: TrajectoryInfo, lazy: bool, flusher: Flusher) -> None:
-        super().__init__(frames, info, lazy)
-        self._flusher = flusher
+    flusher: Flusher
+    """Who writes it; set when it is submitted."""
 
     @property
     def done(self) -> bool:
@@ -54,7 +52,7 @@ class Ticket(Append):
         if self.state == WAITING:
             lock = allocate_lock()
             lock.acquire()
-            if self._flusher.register(self, lock) and not lock.acquire(timeout=-1 if timeout is None else timeout):
+            if self.flusher.register(self, lock) and not lock.acquire(timeout=-1 if timeout is None else timeout):
                 raise OutcomeUnknown(f"no answer from the disk within {timeout} s: the events may still become durable")
         if self.state == FAILED:
             assert self.error is not None
@@ -64,7 +62,7 @@ class Ticket(Append):
         """Await durability; raises like `wait`. Cancelling the task leaves the events queued."""
         if self.state == WAITING:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            if self._flusher.register(self, future):
+            if self.flusher.register(self, future):
                 return future.__await__()
         if self.state == FAILED:
             assert self.error is not None

@@ -8,6 +8,7 @@ import contextlib
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from trajlake.schemas.envelope import Event
 
@@ -86,7 +87,7 @@ class Writer:
         """
         if not events:
             raise EventRefused("append of no events")
-        ticket = Ticket([prepare(event, info) for event in events], info, lazy, self._flusher)
+        ticket = Ticket(list(map(prepare, events, repeat(info))), info, lazy)
         if self._commit.is_full and not _in_event_loop():
             self._wait_for_room()
         self._flusher.submit(ticket)

@@ -2,12 +2,16 @@
 
 Options: stretch_ms (a barrier that takes so long, behind the env seam), window_ms and batch (the document's W and B),
 two_calls=1 (write + fdatasync), open_loop=R (events/s of each agent), hog=1 (a CPU-bound thread beside it),
-switch_us (sys.setswitchinterval).
+switch_us (sys.setswitchinterval), segment_mib, start_at (monotonic seconds: several processes begin together).
+
+Segments are filled with zeros ahead of use, by a thread of the writer: that of the first two is done before counting
+begins.
 """
 
 from __future__ import annotations
 
 import asyncio
+import selectors
 import statistics
 import sys
 import threading
@@ -47,15 +51,19 @@ def env_of(options: dict[str, float]) -> Env:
 
 def run(world: str, agents: int, seconds: float, folder: str, options: dict[str, float]) -> dict[str, Any]:
     env = env_of(options)
+    segment_bytes = int(options.get("segment_mib", 64)) << 20
     writer_options = WriterOptions(
-        segment_size_min_bytes=64 << 20, commit_delay_max_ms=options.get("window_ms", 0.0),
-        batch_events_max=int(options.get("batch", 4096)),
+        segment_size_min_bytes=segment_bytes, segment_size_max_bytes=segment_bytes,
+        commit_delay_max_ms=options.get("window_ms", 0.0), batch_events_max=int(options.get("batch", 4096)),
     )  # fmt: skip
     writer = Root.open(folder, env).claim_writer(writer_options)
     infos = [info_of(f"t{agent}") for agent in range(agents)]
     events = [[[event_of(f"t{agent}", n, size=SIZE_BYTES)] for n in range(MADE)] for agent in range(agents)]
     append = writer.append
     append(events[0][0], infos[0]).wait()
+    _wait_for_spare(writer)
+    if options.get("start_at"):
+        time.sleep(max(0.0, options["start_at"] - time.perf_counter()))
     device_before = env.device(folder)
     stop = threading.Event()
     if options.get("switch_us"):
@@ -63,6 +71,7 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
     if options.get("hog"):
         threading.Thread(target=_spin, args=(stop,), daemon=True).start()
     sizes, written_before = _batch_sizes(writer), writer.stats().bytes_written
+    began = time.perf_counter()
 
     def commit(agent: int, number: int) -> None:
         append(events[agent][number % MADE], infos[agent]).wait()
@@ -71,7 +80,8 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
         await append(events[agent][number % MADE], infos[agent])
 
     if options.get("open_loop"):
-        found = asyncio.run(run_open_loop(agents, options["open_loop"], seconds, acommit))
+        with asyncio.Runner(loop_factory=_loop_of_exact_timers) as runner:
+            found = runner.run(run_open_loop(agents, options["open_loop"], seconds, acommit))
     elif world == "threads":
         found = run_threads(agents, seconds, commit)
     else:
@@ -82,8 +92,20 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
     found["journal_bytes"] = writer.stats().bytes_written - written_before
     if device is not None and device_before is not None:
         found["device_bytes"] = device.written_bytes - device_before.written_bytes
+    found["late"] = float(bool(options.get("start_at")) and began > options["start_at"] + 0.05)
     writer.close()
     return found
+
+
+def _loop_of_exact_timers() -> asyncio.AbstractEventLoop:
+    """Epoll rounds waits up to whole milliseconds, which is no delay of the journal: the load needs a finer clock."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
+def _wait_for_spare(writer: Any) -> None:
+    spares = writer._chain._spares
+    while spares._ready is None:
+        time.sleep(0.01)
 
 
 def _batch_sizes(writer: Any) -> list[int]:

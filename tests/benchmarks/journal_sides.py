@@ -62,13 +62,18 @@ def ours(world: str, agents: int, seconds: float, side: str = "journal_side", **
     return found
 
 
-def ours_in_processes(processes: int, agents: int, seconds: float) -> float:
+def ours_in_processes(processes: int, agents: int, seconds: float, world: str = "threads") -> float:
     """Return events/s of several processes that share one root, each with a writer of its own."""
     with _folder() as folder:
-        command = [sys.executable, "-m", "tests.benchmarks.journal_side", "threads", str(agents), str(seconds), folder]
         Quiet.wait()
+        start_at = time.perf_counter() + 2.0 + processes
+        command = [sys.executable, "-m", "tests.benchmarks.journal_side", world, str(agents), str(seconds), folder]
+        command += ["segment_mib=32", f"start_at={start_at}"]
         running = [subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-        return sum(json.loads(one.communicate()[0])["per_s"] for one in running)
+        found = [json.loads(one.communicate()[0]) for one in running]
+        if any(one["late"] for one in found):
+            raise RuntimeError("processes did not begin together: the machine is too busy")
+        return sum(one["per_s"] for one in found)
 
 
 def peer(kind: str, world: str, agents: int, seconds: float, url: str = "") -> Told | None:
