@@ -54,7 +54,7 @@ def rows() -> Iterator[Row]:
 def fresh(events: list[Event]) -> list[Event]:
     """The events as they come from the disk: not decoded yet."""
     for event in events:
-        event.__dict__.pop("_body", None)
+        event.__dict__.pop("body", None)
     return events
 
 

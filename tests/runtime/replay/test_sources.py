@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from trajlake.runtime import Journal, replay
 from trajlake.runtime.replaying import record as records
 from trajlake.runtime.replaying import sources
 from trajlake.runtime.replaying.sources import RootSource
+from trajlake.runtime.root import Root
 from trajlake.schemas.envelope import Event
 
 
@@ -134,27 +138,56 @@ def test_a_turn_that_a_person_closed_is_not_held_against_the_harness(journal: Jo
         assert report.same, report.text()
 
 
-def test_imported_trajectories_are_checked_at_their_level_and_say_what_is_missing(
+def test_every_import_format_is_checked_at_its_level_and_says_what_is_missing(
     tmp_path: Path, shared_data: Path, trajlake: Any
 ) -> None:
-    found = sorted((shared_data / "claude-code").rglob("*.jsonl"))[:1]
-    if not found:
-        pytest.skip("no session files at hand")
-    done = trajlake("import", "auto", str(found[0]), "--journal", "root")
+    left_out = ("LICENSES", "multi-agent")
+    folders = [one for one in sorted(shared_data.iterdir()) if one.is_dir() and one.name not in left_out]
+    size = lambda path: path.stat().st_size  # noqa: E731
+    files = [min((one for one in folder.rglob("*") if one.is_file()), key=size) for folder in folders]
+    done = trajlake("import", "auto", *map(str, files), "--journal", "root")
     assert done.returncode in (0, 1), done.stderr
-    done = trajlake("replay", "--all", "--journal", "root", "--jobs", "1")
+    done = trajlake("replay", "--all", "--journal", "root", "--jobs", "1", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " same, 0 differs, 0 refused" in done.stdout
-    from trajlake.runtime.root import Root
-
-    source = RootSource(Root.open(tmp_path / "root", create=False), "default")
-    for name in source.trajectory_ids():
-        record = source.record(name)
+    reports = json.loads(done.stdout)["reports"]
+    formats = {report["notes"][0].split()[2].rstrip(":") for report in reports}
+    assert len(formats) >= 12, sorted(formats)
+    root = RootSource(Root.open(tmp_path / "root", create=False), "default")
+    for report in reports:
+        assert report["verdict"] == "same", report
+        level, missing = report["notes"]
+        assert "the harness's code" in missing
+        record = root.record(report["id"])
         assert record is not None
-        report = replay(None, record, journal=None)  # type: ignore[arg-type]
-        assert report.same, report.text()
-        assert "checked at level" in report.notes[0]
-        assert "the harness's code" in report.notes[1]
+        events = list(record.read())
+        counted = Counter(event.type for event in events)
+        has = {"contexts": "ContextBuilt", "authorizations": "Authorized", "intents": "ToolIntent"}
+        for word, kind in has.items():
+            assert (f", {word}" in missing) is (counted[kind] == 0), (word, report)
+        assert f"at level '{'context' if counted['ContextBuilt'] else 'actions'}'" in level
+        calls = sum(len(event.body.calls) for event in events if event.type == "ModelReplied")
+        answered = len({event.body.action_id for event in events if event.type == "ToolResult"})
+        assert (f"{calls - answered} of {calls} results of calls" in missing) is (answered < calls), report
+
+
+def test_an_imported_record_that_was_changed_differs_where_it_was(tmp_path: Path, trajlake: Any) -> None:
+    chat = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(chat) + "\n")
+    assert trajlake("import", "openai-chat", "chat.jsonl", "--journal", "root").returncode == 0
+    source = RootSource(Root.open(tmp_path / "root", create=False), "default")
+    record = source.record(source.trajectory_ids()[0])
+    assert record is not None
+    nobody: Any = None
+    assert replay(nobody, record, journal=nobody).notes[0].endswith("(1 of 1 contexts), without running a harness")
+    events = list(record.read())
+    for event in events:
+        if event.type == "MessageAdded":
+            event.__dict__["body"] = msgspec.structs.replace(event.body, item_hash="0" * 64)
+    changed = replay(nobody, replace(record, read=lambda: iter(events)), journal=nobody)
+    assert (changed.verdict, changed.operation, changed.source) == ("differs", "model act", "environment")
+    without = [event for event in events if event.type not in ("MessageAdded", "ContextBuilt")]
+    level = replay(nobody, replace(record, read=lambda: iter(without)), journal=nobody)
+    assert "at level 'actions'" in level.notes[0]
 
 
 @pytest.mark.long

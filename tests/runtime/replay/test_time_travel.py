@@ -155,9 +155,9 @@ def test_a_turn_is_the_same_from_the_nearest_checkpoint_as_from_the_beginning(tm
     assert len(used) >= 6, "each turn starts at the newest before it"
     early = [event for event in record.read() if event.sequence_number < max(one or 0 for one in used)]
     for event in early:
-        event.__dict__.pop("_body", None)
+        event.__dict__.pop("body", None)
     assert turn_view(record, 19) is not None
-    unread = [event for event in early if "_body" not in event.__dict__ and event.type != "MessageAdded"]
+    unread = [event for event in early if "body" not in event.__dict__ and event.type != "MessageAdded"]
     assert len(unread) > len(early) * 0.8, "what lies before the checkpoint is not read"
 
 
