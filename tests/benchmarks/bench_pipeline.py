@@ -1,10 +1,12 @@
-"""Group `pipeline`: landing to committed `events`, against plain Polars doing the same work (`plain_polars.py`).
+"""Group `pipeline`: landing to committed `events`, against plain Polars and DuckDB doing the same work.
 
-A million events of about 1 KB; every side is a fresh process that reads the same segments, interleaved, medians.
+A million events of about 1 KB (`TRAJLAKE_BENCH_EVENTS` sets another size); every side is a fresh process that reads
+the same segments (DuckDB the same events as JSONL, hashes included), interleaved, medians.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,10 +18,12 @@ from pathlib import Path
 from tests.benchmarks.measure import Row, interleaved, median_ratio
 from tests.benchmarks.pipeline_data import make_landing
 
-EVENTS = 1_000_000
+EVENTS = int(os.environ.get("TRAJLAKE_BENCH_EVENTS", "1000000"))
 ROUNDS = 3
 PROJECT = Path(__file__).resolve().parent.parent.parent
 SAMPLE_S = 0.05
+OURS, DUCKDB = "tests.benchmarks.pipeline_side", "tests.benchmarks.plain_duckdb"
+TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 
 
 class Side:
@@ -34,7 +38,7 @@ class Side:
         out = self._home / "out"
         shutil.rmtree(out, ignore_errors=True)
         command = [sys.executable, "-m", self._module, str(self._home / "landing"), str(out), *self._flags]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=PROJECT)
         while process.poll() is None:
             self.pss_mib = max(self.pss_mib, tree_pss_mib(process.pid))
             time.sleep(SAMPLE_S)
@@ -64,26 +68,39 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="trajlake-bench-") as folder:
         home = Path(folder)
         made = make_landing(home / "landing", EVENTS)
-        plain = Side(home, "tests.benchmarks.plain_polars")
-        ours = Side(home, "tests.benchmarks.pipeline_side")
-        seconds = interleaved({"plain": plain, "ours": ours}, ROUNDS)
-        if not plain.rows == ours.rows == made:
-            raise RuntimeError(f"sides differ: {made} events made, plain {plain.rows}, ours {ours.rows}")
-        note = f"{EVENTS:,} events: plain {_shown(seconds['plain'])} s, ours {_shown(seconds['ours'])} s"
-        ratio = median_ratio(seconds["plain"], seconds["ours"])
-        yield Row("events only, landing to snapshot, against plain Polars", ratio, 0.8, "at least", "x", note)
-        yield Row(
-            "memory of the process tree (PSS)", ours.pss_mib, 2048, "at most", "MiB", f"plain {plain.pss_mib:.0f}"
-        )
-        derived = Side(home, "tests.benchmarks.pipeline_side", "derive")
-        beam = Side(home, "tests.benchmarks.pipeline_side", "FnApiRunner")
-        more = interleaved({"plain": plain, "derived": derived, "beam": beam}, 1)
-        for name, side, what in (
-            ("derived", derived, "with all derived tables, against plain Polars"),
-            ("beam", beam, "events only on Beam's FnApiRunner, against plain Polars"),
-        ):
-            note = f"{_shown(more[name])} s, PSS {side.pss_mib:.0f} MiB"
-            yield Row(what, median_ratio(more["plain"], more[name]), unit="x", note=note)
+        subprocess.run([sys.executable, "-m", DUCKDB, "make", str(home / "landing")], cwd=PROJECT, check=True)
+        sides = {
+            "plain": Side(home, "tests.benchmarks.plain_polars"),
+            "duckdb": Side(home, DUCKDB),
+            "ours": Side(home, OURS),
+            "derived": Side(home, OURS, "derive"),
+            "two": Side(home, OURS, "FnApiRunner", *TWO_WORKERS),
+        }
+        yield from compared(sides, interleaved(sides, ROUNDS), made)
+        beam = Side(home, OURS, "FnApiRunner")
+        more = interleaved({"plain": sides["plain"], "beam": beam}, 1)
+        note = f"{_shown(more['beam'])} s, PSS {beam.pss_mib:.0f} MiB"
+        what = "events only on Beam's FnApiRunner, against plain Polars"
+        yield Row(what, median_ratio(more["plain"], more["beam"]), unit="x", note=note)
+
+
+def compared(sides: dict[str, Side], seconds: dict[str, list[float]], made: int) -> Iterator[Row]:
+    """The bars over one interleaved run; raises where a side has other rows than were made."""
+    counts = {name: side.rows for name, side in sides.items()}
+    if set(counts.values()) != {made}:
+        raise RuntimeError(f"sides differ: {made} events made, {counts}")
+    bars = [
+        ("ours", "plain", 0.9, "events only, landing to snapshot, against plain Polars"),
+        ("ours", "duckdb", 1.0, "the same, against DuckDB over the equivalent JSONL"),
+        ("two", "plain", 1.1, "the same on two worker processes, against plain Polars"),
+        ("derived", "plain", 0.6, "with all derived tables, against plain Polars"),
+    ]
+    for name, against, bar, what in bars:
+        note = f"{made:,} events: {_shown(seconds[name])} s against {_shown(seconds[against])} s"
+        yield Row(what, median_ratio(seconds[against], seconds[name]), bar, "at least", "x", note)
+    most = max(sides[name].pss_mib for name in ("ours", "derived", "two"))
+    note = f"plain {sides['plain'].pss_mib:.0f}, DuckDB {sides['duckdb'].pss_mib:.0f}"
+    yield Row("memory of the process tree (PSS)", most, 2048, "at most", "MiB", note)
 
 
 def _shown(seconds: list[float]) -> str:
