@@ -40,7 +40,7 @@ def import_(
     """Import recorded sessions: every record is mapped, kept raw, or named in the loss report.
 
     Importing again adds nothing; a source that grew adds its tail. 'auto' tells the format from the content.
-    FORMAT 'rewards' reads results of evaluations (rows, tau-bench, swe-bench, inspect: --as) as judgements.
+    FORMAT 'rewards' reads results of evaluations (rows, tau-bench, tau2-bench, swe-bench, inspect: --as) as judgements.
     """
     settings = load(journal=journal, lake=lake, tenant=tenant)
     if report:

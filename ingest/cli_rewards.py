@@ -13,6 +13,7 @@ from trajlake.runtime.root import Root
 from trajlake.runtime.settings import load
 
 from .judgements import Written, infos_of, write_judgements
+from .lake_side import LakeSide
 from .reward_files import Judged, read_rewards
 
 
@@ -24,10 +25,15 @@ def import_rewards(
 
     if not paths:
         raise UserError(
-            "name a file of results: trajlake import rewards PATH...; kinds: rows, tau-bench, swe-bench, inspect"
+            "name a file of results: trajlake import rewards PATH...; "
+            "kinds: rows, tau-bench, tau2-bench, swe-bench, inspect"
         )
     root = _root(settings, into_lake)
     known = {info.trajectory_id for info in infos_of(root)}
+    if into_lake:
+        # What came straight into the lake stands in no journal: its loss reports name it.
+        for report in LakeSide(settings.lake, root, settings.tenant).reports().values():
+            known.update(report.trajectories)
     judged: list[Judged] = []
     for source in find_sources(paths):
         judged += read_rewards(source, kind, known, verifier, version)

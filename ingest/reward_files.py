@@ -1,6 +1,6 @@
-"""Results of evaluations as judgements: a file of rows, tau-bench and Inspect logs, SWE-bench reports.
+"""Results of evaluations as judgements: a file of rows, tau-bench, tau2-bench and Inspect logs, SWE-bench reports.
 
-tau-bench and Inspect files are read by their importers, so that a judgement names the trajectory that the import of
+Benchmark and Inspect files are read by their importers, so that a judgement names the trajectory that the import of
 the same file made. A SWE-bench report names instances: those are looked for among the trajectories of the root.
 """
 
@@ -46,7 +46,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 def read_rewards(
     source: Source, kind: str, known: Iterable[str], verifier: str = "", version: str = ""
 ) -> list[Judged]:
-    """Return the judgements of one file. `kind` is auto, rows, tau-bench, inspect or swe-bench.
+    """Return the judgements of one file. `kind` is auto, rows, tau-bench, tau2-bench, inspect or swe-bench.
 
     `known` are the trajectories that instance names are looked for in. `verifier` and `version` stand where the file
     names none. Raises `UserError` for a file that is none of these.
@@ -54,6 +54,7 @@ def read_rewards(
     kind = _detect(source) if kind == "auto" else kind
     readers = {
         "tau-bench": lambda: _tau_bench(source, verifier or "tau-bench", version or "1"),
+        "tau2-bench": lambda: _tau2_bench(source, verifier or "tau2-bench", version or "1"),
         "inspect": lambda: _inspect(source, verifier, version),
         "swe-bench": lambda: _swe_bench(source, sorted(known), verifier or "swe-bench", version or "1"),
         "rows": lambda: _rows(source, verifier, version),
@@ -70,8 +71,9 @@ def _detect(source: Source) -> str:
     head = source.head()
     if importer("inspect").sniff(head, source.name) >= 50:
         return "inspect"
-    if importer("tau-bench").sniff(head, source.name) >= 50:
-        return "tau-bench"
+    for name in ("tau2-bench", "tau-bench"):
+        if importer(name).sniff(head, source.name) >= 50:
+            return name
     return "swe-bench" if b"resolved" in head and head.lstrip()[:1] == b"{" else "rows"
 
 
@@ -94,6 +96,23 @@ def _tau_bench(source: Source, verifier: str, version: str) -> Iterator[Judged]:
             "arguments": {"task_id": value.get("task_id")},
         }
         yield _judged(trajectory_id, verifier, version, value.get("reward"), details=details, judged_at=at)
+
+
+def _tau2_bench(source: Source, verifier: str, version: str) -> Iterator[Judged]:
+    """What each simulation's `reward_info` says; a simulation without one, or cut off before it, judges nothing."""
+    for trajectory_id, _, value, at in _kept(source, "tau2-bench", ("reward",)):
+        info = _object(value.get("reward_info"))
+        if info.get("reward") is None:
+            continue
+        details = {
+            "task_id": value.get("task_id"),
+            "trial": value.get("trial"),
+            "environment": f"tau2-bench/{source.stem}",
+            "basis": info.get("reward_basis"),
+            "breakdown": info.get("reward_breakdown"),
+            "arguments": {"task_id": value.get("task_id")},
+        }
+        yield _judged(trajectory_id, verifier, version, info["reward"], details=details, judged_at=at)
 
 
 def _inspect(source: Source, verifier: str, version: str) -> Iterator[Judged]:

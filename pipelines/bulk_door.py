@@ -62,7 +62,11 @@ def objects(plan: BulkPlan) -> BulkObjects:
 
 
 def begin(lake: str) -> BulkPlan | None:
-    """See `bulk_import.begin`. Comes first: the engines are loaded here, told to give freed memory back at once."""
+    """See `bulk_import.begin`. Comes first: the engines are loaded here, told to give freed memory back at once.
+
+    They get one thread: the other cores have helpers, and each thread of theirs would keep memory of its own.
+    """
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")  # of Polars
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from trajlake.pipelines import bulk_import

@@ -8,6 +8,7 @@ row group of each table's open file, so that memory is bounded by a batch and no
 from __future__ import annotations
 
 import datetime as dt
+import gc
 from collections.abc import Sequence
 from typing import Final
 
@@ -50,8 +51,14 @@ class BulkWriter:
             return
         self.trajectories |= named
         self._batch.merge(parcel)
-        if self._batch.size_bytes >= BATCH_SIZE_BYTES:
+        if self._batch.size_bytes < BATCH_SIZE_BYTES:
+            return
+        # Rows make no cycles, and the collector would walk a batch's hundred thousand objects again and again.
+        gc.disable()
+        try:
             self._flush()
+        finally:
+            gc.enable()
 
     def close(self) -> dict[str, list[FileAdd]]:
         """Write what is left; return the finished files by table. They are not synced."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.ingest.reading import read as read_items
+from tests.ingest.test_benchmark_formats import results, tau2
 from trajlake.ingest.judgements import batch_id, infos_of, write_judgements
 from trajlake.ingest.reward_files import Judged, read_rewards
 from trajlake.ingest.sources import find_sources
@@ -81,6 +83,16 @@ def test_tau_bench_rewards_are_about_the_trajectories_of_the_same_import(shared_
         f"tau-bench/gpt-4o-airline/{run['task_id']}-{run['trial']}": run["reward"] for run in runs
     }
     assert found[0].details["ground_truth"]["actions"] == runs[0]["info"]["task"]["actions"]
+
+
+def test_tau2_bench_rewards_are_about_the_trajectories_of_the_same_import(tmp_path: Path) -> None:
+    judged = {"reward": 0.0, "reward_basis": ["DB"], "reward_breakdown": {"DB": 0.0}}
+    path = tmp_path / "airline.json"
+    path.write_bytes(results(tau2(reward_info=judged, trial=2), tau2(id="sim-2", reward_info=None)))
+    (found,) = read(path)
+    assert (found.trajectory_id, found.value, found.verifier) == ("tau2-bench/sim-1", "0", "tau2-bench")
+    assert (found.details["breakdown"], found.details["trial"]) == ({"DB": 0.0}, 2)
+    assert found.trajectory_id in {item.trajectory_id for item in read_items("tau2-bench", path).items}
 
 
 def test_inspect_scores_are_numbers_of_a_versioned_scorer(shared_data: Path) -> None:
