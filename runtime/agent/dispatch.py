@@ -228,7 +228,7 @@ def recorded_wanted(s: Session, intent: ToolIntent, tool: Tool) -> Wanted:
         assert action.reply is not None
         given = arguments_of_text(s.text_of(action.proposal, action.reply))
     else:
-        given = s.value(intent.arguments)
+        given = s.value(intent.arguments, f"arguments of {intent.tool} ({intent.action_id})")
     bound = tool.bind(given)
     return Wanted(
         tool=tool, values=bound, tree=values.to_tree(bound), hash=intent.arguments_hash, action_id=intent.action_id,

@@ -72,7 +72,7 @@ class Vars(MutableMapping[str, Any]):
         self._s = s
 
     def __getitem__(self, name: str) -> Any:
-        return self._s.value(self._s.view.vars[name])
+        return self._s.value(self._s.view.vars[name], f"t.vars[{name!r}]")
 
     def __setitem__(self, name: str, value: Any) -> None:
         set_var(self._s, name, value)
@@ -238,7 +238,7 @@ class TrajectoryHandle:
         self.plan = Plan(s)
         self.observations = Observations(s)
         self.budget = BudgetHandle(s)
-        self.task: Any = s.value(s.events[0].body.task)
+        self.task: Any = s.value(s.events[0].body.task, "its task")
 
     @property
     def id(self) -> str:

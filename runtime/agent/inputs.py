@@ -68,7 +68,7 @@ def read_input(s: Session, kind: str, name: str, produce: Callable[[], Any]) -> 
         s, "read", f"{kind}:{name}" if name else kind,
         lambda: InputRead(kind=kind, name=name, value=values.to_tree(produce())), compare=False,
     )  # fmt: skip
-    return s.value(event.body.value)
+    return s.value(event.body.value, f"recorded input {event.body.kind} {event.body.name}".rstrip())
 
 
 def read_slowly(s: Session, name: str, produce: Callable[[], Any]) -> Steps:
@@ -79,13 +79,13 @@ def read_slowly(s: Session, name: str, produce: Callable[[], Any]) -> Steps:
     nth, event = s.table.take("read", f"read:{name}")
     if event is not None:
         s.serve([event])
-        return s.value(event.body.value)
+        return s.value(event.body.value, f"recorded input {event.body.kind} {event.body.name}".rstrip())
     s.go_live(f"read {name} #{nth}")
     done = yield from s.run_body(produce)
     if done.error is not None:
         raise done.error
     event = yield from s.record(InputRead(kind="read", name=name, value=values.to_tree(done.value)))
-    return s.value(event.body.value)
+    return s.value(event.body.value, f"recorded input {event.body.kind} {event.body.name}".rstrip())
 
 
 def set_var(s: Session, name: str, value: Any, *, deleted: bool = False) -> None:

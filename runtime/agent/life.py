@@ -11,8 +11,10 @@ from trajlake.schemas.envelope import Event
 from ..journal_errors import JournalError
 from ..lease import LeaseError
 from .authority import acquire, principal_of
-from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, take
+from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, see_all, take
 from .errors import Busy, Cancelled, Misuse, Moved, Parked
+from .from_checkpoint import view_from
+from .late import hand_over
 from .leave import cancel, end_task, let_go, move, park
 from .mailroom import drain
 from .outcome import Outcome, Waiting
@@ -65,6 +67,7 @@ def _without_lease(s: Session, known: Known) -> Steps:
         return None
     seen = s.fresh()
     adopt_history(seen, known)
+    see_all(seen)
     waits = _still_waiting(seen)
     return Outcome("parked", None, waits) if waits else None
 
@@ -111,11 +114,12 @@ class LiveLoop:
             return 0
         if s.closed_turn:
             return self._after_closed(s)
+        s.view = view_from(s, before_turn=s.open_turn) or s.view
         for event in s.of_turns(lambda turn: turn < s.open_turn):
             if event.sequence_number > s.view.applied:
                 s.view.apply(event)
         if s.ports.checkpoints is not None:
-            s.saving.turn_state = s.view.state
+            s.saving.turn_stands(s.view)
         s.enter_turn(s.open_turn, s.of_turns(lambda turn: turn >= s.open_turn))
         return s.open_turn
 
@@ -140,7 +144,7 @@ class LiveLoop:
             yield from s.checked_barrier()
             yield from forget_old(s)
         if s.ports.checkpoints is not None:
-            s.saving.turn_state = s.view.state
+            s.saving.turn_stands(s.view)
         s.enter_turn(number, [])
         yield from drain(s, steer=True)
         if s.cancelled():
@@ -157,6 +161,8 @@ def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
         return (yield from cancel(s))
     if isinstance(error, Moved):
         return (yield from move(s))
+    if isinstance(error, Busy):
+        yield from hand_over(s)
     if error is not None and not s.end_shown:
         # Where an end is recorded but was not shown, nothing more is written: another worker may have gone on.
         if not isinstance(error, Busy) and s.end is None:

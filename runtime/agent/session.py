@@ -38,6 +38,7 @@ from .view import View
 if TYPE_CHECKING:
     from trajlake.schemas.state import State
 
+    from ..checkpoint import Loaded
     from .context import Item
     from .files import Files
 
@@ -71,6 +72,8 @@ class Session:
         self.events: list[Event] = []
         self.left: LeftBehind = NOTHING
         self.bases: tuple[State, ...] = ()
+        self.base: Loaded | None = None
+        self.base_seq: int | None = None
         self.rules = rules_of(setup.policy)
         self.files: Files | None = None
         self.saving = Saving()
@@ -262,9 +265,12 @@ class Session:
         """Put bulk back into a tree, from blobs."""
         return blobs.inline(tree, lambda sha256: self.ports.blobs.get(self.tenant, sha256))
 
-    def value(self, tree: Any) -> Any:
-        """Return the value a recorded tree stands for."""
-        return values.from_tree(self.inline(tree))
+    def value(self, tree: Any, what: str = "") -> Any:
+        """Return the value a recorded tree stands for; what cannot be read is refused, naming `what` it is."""
+        try:
+            return values.from_tree(self.inline(tree))
+        except InvalidValue as error:
+            raise InvalidValue(f"trajectory {self.trajectory_id!r}, {what}: {error}" if what else str(error)) from None
 
     def hash_of_proposal(self, tool: str, call: ProposedCall, reply: int) -> str:
         """The arguments hash of a proposal as it would be passed to its tool now; "" where it would be refused."""
