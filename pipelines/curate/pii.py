@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib import import_module
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -22,6 +24,10 @@ PATTERNS: Final = {
 _ALL: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in PATTERNS.items()))
 _CHEAP: Final = r"@|\d[ .-]\(?\d|[A-Z]{2}\d{2}|\d{3}-\d{2}-"
 """What any of the patterns needs; most texts have none of it."""
+
+
+MODELS: Final = ("en_core_web_trf", "en_core_web_lg", "en_core_web_md", "en_core_web_sm")
+"""spaCy models, the better ones first; another English one is taken where none of them is there."""
 
 
 class Span(NamedTuple):
@@ -50,7 +56,9 @@ class Patterns:
 
 
 class Presidio:
-    """Presidio's analyzer, where it is installed: slow, so only texts that changed are read."""
+    """Presidio's analyzer with an English spaCy model, where both are installed: slow, so only texts that changed are
+    read. Left to itself it would download a model, and lists of domains: what a set is cut with is what is here.
+    """
 
     name = "presidio"
 
@@ -58,18 +66,36 @@ class Presidio:
         try:
             from importlib.metadata import version
 
-            from presidio_analyzer import AnalyzerEngine
+            presidio = import_module("presidio_analyzer")
+            provider = import_module("presidio_analyzer.nlp_engine").NlpEngineProvider
+            installed = import_module("spacy.util").get_installed_models
         except ImportError:
             raise UserError(
                 "pii.finder = presidio: presidio-analyzer is not installed; install it, or use patterns",
                 exit_code=EXIT_COULD_NOT_RUN,
             ) from None
-        self.version = version("presidio-analyzer")
-        self._engine = AnalyzerEngine()
+        models = sorted(name for name in installed() if name.startswith("en_"))
+        if not models:
+            raise UserError(
+                "pii.finder = presidio: no English spaCy model is installed; install en_core_web_lg, or use patterns",
+                exit_code=EXIT_COULD_NOT_RUN,
+            )
+        model = next((name for size in MODELS for name in models if name.startswith(size)), models[0])
+        self.version = f"{version('presidio-analyzer')} {model} {version(model)}"
+        _look_nothing_up()
+        chosen = {"nlp_engine_name": "spacy", "models": [{"lang_code": "en", "model_name": model}]}
+        engine = provider(nlp_configuration=chosen).create_engine()
+        self._engine = presidio.AnalyzerEngine(nlp_engine=engine, supported_languages=["en"])
 
     def find(self, text: str) -> list[Span]:
         found = self._engine.analyze(text=text, language="en")
         return [Span(one.start, one.end, one.entity_type.lower()) for one in found]
+
+
+def _look_nothing_up() -> None:
+    """Keep Presidio's check of domains to the list it came with."""
+    with contextlib.suppress(ImportError):
+        import_module("tldextract.tldextract").TLD_EXTRACTOR.suffix_list_urls = ()
 
 
 @lru_cache(maxsize=4)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,6 +58,41 @@ def test_a_seed_gives_one_order_and_an_epoch_another(rows_file: str) -> None:
 def test_it_resumes_at_any_row(rows_file: str, start: int) -> None:
     whole = numbers(RowStream(files=(rows_file,), seed=3))
     assert numbers(RowStream(files=(rows_file,), seed=3, start=start)) == whole[start:]
+
+
+@pytest.mark.parametrize(("world", "workers"), [(2, 3), (7, 9)])
+@pytest.mark.parametrize("seed", [None, 5])
+def test_every_shard_resumes_at_its_own_row(rows_file: str, world: int, workers: int, seed: int | None) -> None:
+    for rank, worker in [(0, 0), (world - 1, 0), (1, workers - 1)]:
+        shard: dict[str, Any] = {"rank": rank, "world": world, "worker": worker, "workers": workers, "seed": seed}
+        whole = numbers(RowStream(files=(rows_file,), **shard))
+        for start in (1, len(whole) // 2, len(whole) - 1, len(whole)):
+            assert numbers(RowStream(files=(rows_file,), start=start, **shard)) == whole[start:]
+
+
+def test_as_a_torch_dataset_each_worker_of_each_rank_gives_its_own_rows(
+    rows_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch (2 GB with what it brings) is not part of the tests' packages: what `as_torch` calls of it stands in.
+    workers: list[SimpleNamespace | None] = [None]
+    data = ModuleType("torch.utils.data")
+    data.__dict__.update(IterableDataset=object, get_worker_info=lambda: workers[0])
+    utils, torch = ModuleType("torch.utils"), ModuleType("torch")
+    utils.__dict__.update(data=data)
+    torch.__dict__.update(utils=utils)
+    for module in (torch, utils, data):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    found: list[int] = []
+    for rank in range(2):
+        dataset = as_torch(RowStream(files=(rows_file,), rank=rank, world=2, seed=5))
+        for worker in range(3):
+            workers[0] = SimpleNamespace(id=worker, num_workers=3)
+            found += [n for batch in dataset for n in batch.column("n").to_pylist()]
+    assert sorted(found) == list(range(1003))
+    workers[0] = None
+    alone = as_torch(RowStream(files=(rows_file,), rank=1, world=2, seed=5, start=400))
+    rest = [n for batch in alone for n in batch.column("n").to_pylist()]
+    assert rest == numbers(RowStream(files=(rows_file,), rank=1, world=2, seed=5))[400:]
 
 
 def test_only_a_window_of_row_groups_is_in_memory(rows_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
