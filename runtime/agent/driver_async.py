@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -22,36 +23,45 @@ from .session import Session
 from .spawn import Child, run_spawns
 from .tool_call import run_call, run_tools
 
-Perform = Callable[[Request], Awaitable[Any]]
+Perform = Callable[[Request], Awaitable[Any] | None]
 
 
 class Bodies:
     """Bodies that run beside the core: coroutines as tasks, functions in threads, each until its time is over."""
 
     def __init__(self) -> None:
-        self._ends: asyncio.Queue[Done] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: deque[Done] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def start(self, request: Start) -> None:
-        """Start a body; its end is put on the queue."""
+        """Start a body; `next` brings its end."""
         task = asyncio.create_task(self._run(request), name=f"trajlake-body-{request.tag}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[request.tag] = task
 
     async def next(self) -> Done:
         """Wait for the next end."""
-        return await self._ends.get()
+        while not self._ends:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._ends.popleft()
 
     async def _run(self, request: Start) -> None:
         try:
             async with asyncio.timeout(request.timeout_s):
                 value = await (request.call() if request.is_async else _in_thread(request.call))
         except BaseException as error:
-            self._ends.put_nowait(Done(request.tag, error=error))
+            self._ended(Done(request.tag, error=error))
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
-            self._ends.put_nowait(Done(request.tag, value))
+            self._ended(Done(request.tag, value))
+
+    def _ended(self, done: Done) -> None:
+        del self._tasks[done.tag]
+        self._ends.append(done)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -82,21 +92,22 @@ def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 def performer() -> Perform:
-    """Return a coroutine function that performs requests for one trajectory."""
+    """Return a function that begins requests for one trajectory: it returns what to await, if anything."""
     bodies = Bodies()
 
-    async def perform(request: Request) -> Any:
+    def perform(request: Request) -> Awaitable[Any] | None:
         match request:
             case Wait(ticket=ticket):
-                return await ticket
+                return ticket
             case Block(call=call):
-                return await asyncio.to_thread(call)
+                return asyncio.to_thread(call)
             case Start():
-                return bodies.start(request)
+                bodies.start(request)
+                return None
             case Next():
-                return await bodies.next()
+                return bodies.next()
             case Sleep(seconds=seconds):
-                return await asyncio.sleep(seconds)
+                return asyncio.sleep(seconds)
 
     return perform
 
@@ -112,7 +123,9 @@ async def drive(steps: Steps, perform: Perform) -> Any:
             return stop.value
         answer, error = None, None
         try:
-            answer = await perform(request)
+            waits = perform(request)
+            if waits is not None:
+                answer = await waits
         except BaseException as raised:  # noqa: BLE001 - thrown into the core at the next step
             error = raised
 

@@ -158,11 +158,11 @@ def _skip_waits(clock: Clock) -> None:
     def async_performer() -> Any:
         perform = looped()
 
-        async def skipping(request: Any) -> Any:
+        def skipping(request: Any) -> Any:
             if isinstance(request, Sleep):
                 clock.skipped_s += request.seconds
                 return None
-            return await perform(request)
+            return perform(request)
 
         return skipping
 

@@ -83,24 +83,32 @@ async def run_tasks(agents: int, seconds: float, commit: Callable[[int, int], Aw
 async def run_open_loop(
     agents: int, per_second: float, seconds: float, commit: Callable[[int, int], Awaitable[Any]]
 ) -> dict[str, float]:
-    """Each agent commits at fixed times, whether or not the one before was done; latency counts from that time."""
+    """Each agent commits at fixed times, whether or not the one before was done; latency counts from that time.
+
+    `own_p99_us` counts from when the agent's timer woke it: how late that was is the load's own.
+    """
     clock = Clock(seconds)
     taken: list[list[float]] = [[] for _ in range(agents)]
+    own: list[float] = []
 
     async def work(agent: int) -> None:
         at = clock.begin - WARM_S + (agent / agents) / per_second
         number = 0
         while at < clock.end:
             await asyncio.sleep(max(0.0, at - time.perf_counter()))
+            began = time.perf_counter()
             await commit(agent, number)
             number += 1
             if at >= clock.begin:
-                taken[agent].append(time.perf_counter() - at)
+                ended = time.perf_counter()
+                taken[agent].append(ended - at)
+                own.append(ended - began)
             at += 1 / per_second
 
     await asyncio.gather(*(work(agent) for agent in range(agents)))
     clock.stop()
-    return told(taken, seconds, clock)
+    own.sort()
+    return {**told(taken, seconds, clock), "own_p99_us": own[len(own) * 99 // 100] * 1e6}
 
 
 def told(taken: list[list[float]], seconds: float, clock: Clock) -> dict[str, float]:

@@ -57,7 +57,7 @@ MUTATIONS = [
     Mutation("a byte behind the SEAL before the cut", "segment.py", "return end < self.header", "return end <= self.header"),
     Mutation("a waiter is noted before the state is looked at", "flusher.py",
              "        append.waiters.append(waiter)\n        if append.lazy:\n            self._hurry(append, None if isinstance(waiter, LockType) else waiter.get_loop())\n        return append.state == WAITING\n",
-             "        waiting = append.state == WAITING\n        append.waiters.append(waiter)\n        return waiting\n"),
+             "        waiting = append.state == WAITING\n        append.waiters.append(waiter)\n        if append.lazy:\n            self._hurry(append, None if isinstance(waiter, LockType) else waiter.get_loop())\n        return waiting\n"),
     Mutation("short count of a batch", "segment.py", "if count != len(data):", "if False:"),
     Mutation("short count of a plain write", "env.py", "    if count != len(data):", "    if False:"),
     Mutation("rewind after a failed batch", "segment.py", "        self.index.rewind(self._durable_mark)\n", "        pass\n"),
