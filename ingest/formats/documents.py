@@ -99,8 +99,8 @@ def _read_lines(source: Source, loss: Loss) -> Iterator[Document]:
 
 
 def under(place: str, pointer: str) -> str:
-    """Return the place of a part: a pointer below a pointer, or beside a line."""
-    return f"{place} {pointer}" if place.startswith("line") else f"{place}{pointer}"
+    """Return the place of a part: a pointer below a pointer, or beside a line or a message."""
+    return f"{place} {pointer}" if place.startswith(("line", "message")) else f"{place}{pointer}"
 
 
 def refuse(source: Source, what: str) -> UserError:

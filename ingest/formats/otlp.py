@@ -1,12 +1,15 @@
-"""OpenTelemetry traces as JSON: OTLP documents and lines (`resourceSpans`), and spans as the SDKs dump them.
+"""OpenTelemetry traces: OTLP documents and lines (`resourceSpans`), protobuf, and spans as the SDKs dump them.
 
-What a span says is read by `otlp_attributes.py`. In a line format a trace is imported when its root span has
-come, since spans are written as they end and the root ends last; `--ended` imports traces without one.
+What a span says is read by `otlp_attributes.py`; protobuf is read as the JSON that OTLP defines for it
+(`otlp_protobuf.py`), its own bytes stay in the source's blob. In lines and in files of many messages a trace is
+imported when its root span has come, since spans are written as they end and the root ends last; `--ended` imports
+traces without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +20,7 @@ from .contract import BadSource, Item, Loss, ReadOptions
 from .documents import Document, first_value, is_lines, read_records, refuse, under
 from .json_text import raw_elements, raw_members, text_of, value_of
 from .otlp_attributes import SpanFacts, step_of
+from .otlp_protobuf import NotProtobuf, is_bare, looks_like_traces, messages
 from .trace_steps import Step, Trace
 
 NAME: Final = "otlp"
@@ -36,6 +40,8 @@ class Otlp:
     mapping_version = 0
 
     def sniff(self, head: bytes, name: str) -> int:  # noqa: ARG002 - content alone decides
+        if looks_like_traces(head):
+            return 90
         start = head.lstrip()[:4096]
         if b'"resourceSpans"' in start or b'"resource_spans"' in start:
             return 96
@@ -49,10 +55,14 @@ class Otlp:
 
     def read(self, source: Source, options: ReadOptions, loss: Loss) -> Iterator[Item]:
         ready: list[Item] = []
-        lines = is_lines(source) and (source.name.endswith(LINE_ENDINGS) or b"\n" in source.head().strip())
+        if looks_like_traces(source.head()):
+            records, lines = _unpacked(source, loss)
+        else:
+            lines = is_lines(source) and (source.name.endswith(LINE_ENDINGS) or b"\n" in source.head().strip())
+            records = read_records(source, loss)
         reading = _Reading(source, options, loss, ready)
         found = False
-        for record in read_records(source, loss):
+        for record in records:
             spans = list(_spans_of(record))
             if not spans and not found and not _is_batch(record):
                 break
@@ -64,6 +74,25 @@ class Otlp:
             raise refuse(source, "holds no OpenTelemetry spans")
         reading.finish(hold=lines and not options.ended)
         yield from ready
+
+
+def _unpacked(source: Source, loss: Loss) -> tuple[Iterator[Document], bool]:
+    """Return the messages of a protobuf source as JSON documents, and whether it is one of many that may grow."""
+    data = source.read()
+    found = messages(data)
+    first = next(found, NotProtobuf("byte 0: is empty"))
+    if isinstance(first, NotProtobuf):
+        raise BadSource(source.name, "", f"{first}; the file may be cut short")
+
+    def documents() -> Iterator[Document]:
+        for number, message in enumerate(chain((first,), found), 1):
+            if isinstance(message, NotProtobuf):
+                loss.problem(f"message {number}", f"{message}; earlier messages stand")
+                loss.skip("torn last message")
+                return
+            yield Document(msgspec.Raw(message), f"message {number}")
+
+    return documents(), not is_bare(data)
 
 
 class _Reading:
