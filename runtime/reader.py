@@ -6,8 +6,9 @@ Readers may run beside a live writer, in any process. They hand out every valid 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
@@ -29,6 +30,8 @@ from .segment_format import (
     read_trailer,
 )
 from .segment_scan import SegmentScan, scan_segment
+
+T = TypeVar("T")
 
 LOOKS_MAX: Final = 100
 """Looks at a folder from which segments go; more in a row than retention ever takes."""
@@ -173,6 +176,11 @@ def segment_events(env: Env, segment: SegmentFile, from_lsn: int, stop_lsn: int 
             raise
         # Closing a writer removes a segment that never took an event.
         return segment.first_lsn
+    return (yield from scanned_events(scan, from_lsn, stop_lsn))
+
+
+def scanned_events(scan: SegmentScan, from_lsn: int, stop_lsn: int | None) -> Generator[Event, None, int]:
+    """The same of a segment that was scanned. Raises `SegmentCorrupt` at the place of damage."""
     first = scan.first_lsn
     last = scan.last_lsn + 1
     end = last if stop_lsn is None else min(last, stop_lsn)
@@ -194,18 +202,43 @@ def read_trajectory(
     events: list[Event] = []
     info: TrajectoryInfo | None = None
     for folder, first_lsn in folders:
-        segments = list_segments(env, folder)
-        for place, segment in enumerate(segments):
-            stop = segments[place + 1].first_lsn if place + 1 < len(segments) else None
-            if segment.last_lsn is not None and segment.last_lsn < first_lsn:
-                continue
-            if segment.is_sealed:
-                found, said = _read_sealed(env, segment, key)
-            else:
-                found = [e for e in segment_events(env, segment, first_lsn, stop) if _key_of(e) == key]
-                said = read_segment(env, segment.path).infos.get(key)
-            events += [event for event in found if event.lsn >= first_lsn]
-            info = info or said
+        found, said = while_segments_go(partial(_read_writer, env, folder, first_lsn, key))
+        events += found
+        info = info or said
+    return events, info
+
+
+def while_segments_go(read: Callable[[], T]) -> T:
+    """Return what `read` gives of a writer's folder; read it all again while a segment goes between list and look.
+
+    Recovery moves frames that nothing proves durable into a new segment and removes the old one: whoever passed over
+    the old one would miss them, an intent among them.
+    """
+    for _ in range(LOOKS_MAX):
+        try:
+            return read()
+        except FileNotFoundError:
+            continue
+    return read()
+
+
+def _read_writer(env: Env, folder: str, first_lsn: int, key: bytes) -> tuple[list[Event], TrajectoryInfo | None]:
+    """The same of one writer. Raises `FileNotFoundError` when a segment goes meanwhile."""
+    events: list[Event] = []
+    info: TrajectoryInfo | None = None
+    segments = list_segments(env, folder)
+    for place, segment in enumerate(segments):
+        stop = segments[place + 1].first_lsn if place + 1 < len(segments) else None
+        if segment.last_lsn is not None and segment.last_lsn < first_lsn:
+            continue
+        if segment.is_sealed:
+            found, said = _read_sealed(env, segment, key)
+        else:
+            scan = read_segment(env, segment.path)
+            found = [event for event in scanned_events(scan, first_lsn, stop) if _key_of(event) == key]
+            said = scan.infos.get(key)
+        events += [event for event in found if event.lsn >= first_lsn]
+        info = info or said
     return events, info
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
@@ -11,7 +12,7 @@ from trajlake.schemas.ids import trajectory_key
 from .agent.ports import Found
 from .frame import TrajectoryInfo
 from .lease import LeaseRecord
-from .reader import list_segments, read_segment, read_trajectory
+from .reader import list_segments, read_segment, read_trajectory, while_segments_go
 from .root import Root
 from .ticket import Ticket
 from .writer import Writer
@@ -84,12 +85,13 @@ class RootLog:
         for writer in writers:
             if writer == own:
                 continue
-            for segment in list_segments(self._root.env, self._root.writer_folder(writer)):
-                if segment.is_sealed:
-                    continue
-                scan = read_segment(self._root.env, segment.path)
-                found.extend(event for event in scan.events() if _key_of(event) == key)
+            found += while_segments_go(partial(self._unsealed, self._root.writer_folder(writer), key))
         return found
+
+    def _unsealed(self, folder: str, key: bytes) -> list[Event]:
+        env = self._root.env
+        scans = [read_segment(env, one.path) for one in list_segments(env, folder) if not one.is_sealed]
+        return [event for scan in scans for event in scan.events() if _key_of(event) == key]
 
 
 def _key_of(event: Event) -> bytes:

@@ -46,7 +46,10 @@ def let_go(s: Session, reason: str | None) -> Steps:
         return
     head: Head | None = None
     if reason is not None:
-        event = s.append(LeaseReleased(token=s.token, reason=values.plain_text(reason)[:500]))
+        # Also where the agent raised in its prologue, on re-entry: the event stands after those of the open turn.
+        event = s.append(
+            LeaseReleased(token=s.token, reason=values.plain_text(reason)[:500]), turn=max(s.turn, s.open_turn)
+        )
         yield from s.barrier()
         head = Head(sequence_number=event.sequence_number, hash=event.hash.hex())
     s.held = None
