@@ -74,14 +74,14 @@ def anchors_of(lake: Lake, tenant: str) -> list[Document]:
 
 
 def _new_heads(lake: Lake, at: Snapshot, tenant: str, earlier: list[Document]) -> Iterator[list[Any]]:
-    import polars as pl
+    from .parquet_files import read_parquet
 
     known = {(head[0], head[1], head[2]) for document in earlier for head in document["heads"]}
     paths = [file for file in lake.files(at, "trajectories") if file.partition.get("tenant", tenant) == tenant]
     columns = ["trajectory_id", "last_sequence", "head_hash", "status"]
     heads = []
     for file in paths:
-        frame = pl.read_parquet(file.path, hive_partitioning=False, columns=[*columns, *_own(file.partition)])
+        frame = read_parquet(file.path, [*columns, *_own(file.partition)])
         day = file.partition.get("started_on")
         for row in frame.iter_rows(named=True):
             started = day if day is not None else row["started_on"].isoformat()
@@ -122,10 +122,10 @@ def row_hash(row: Mapping[str, Any]) -> str:
 
 
 def _ledger_rows(lake: Lake, name: str) -> Iterator[dict[str, Any]]:
-    import polars as pl
+    from .parquet_files import read_parquet
 
     for path in lake.ledger_files(name):
-        yield from pl.read_parquet(path, hive_partitioning=False).iter_rows(named=True)
+        yield from read_parquet(path).iter_rows(named=True)
 
 
 def record_anchor(lake: Lake, document: Document) -> None:
@@ -176,12 +176,16 @@ def deliver(document: Document, to: str, lock_days: int | None = None) -> None:
 
     An S3 object is put with a retention lock of `lock_days` (mode COMPLIANCE) when given; the bucket must allow locks.
     """
+    if lock_days is not None and not to.startswith("s3://"):
+        raise UserError(f"--lock-days: {to} cannot be locked; give --to s3://bucket/key")
     data = canonical(document) + b"\n"
     if to == STANDARD_OUTPUT:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
     elif to.startswith("s3://"):
-        _put_object(data, to, lock_days)
+        from .anchor_bucket import put_once
+
+        put_once(data, to, lock_days)
     else:
         try:
             descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -191,16 +195,3 @@ def deliver(document: Document, to: str, lock_days: int | None = None) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _put_object(data: bytes, to: str, lock_days: int | None) -> None:
-    import s3fs
-
-    options: dict[str, Any] = {}
-    if lock_days is not None:
-        until = dt.datetime.now(dt.UTC) + dt.timedelta(days=lock_days)
-        options = {"ObjectLockMode": "COMPLIANCE", "ObjectLockRetainUntilDate": until}
-    store = s3fs.S3FileSystem()
-    if store.exists(to):
-        raise UserError(f"{to}: exists already; an anchor is never written over, name another object")
-    store.pipe_file(to, data, **options)

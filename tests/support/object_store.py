@@ -34,9 +34,10 @@ class ObjectStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        base = random.SystemRandom().randrange(20_000, 28_000)
+        # With their gRPC ports (10,000 above) below what the system hands out to clients: no one else binds them.
+        base = random.SystemRandom().randrange(12_000, 20_000)
         while not all(_is_free(port) for port in range(base, base + 4)):
-            base = random.SystemRandom().randrange(20_000, 28_000)
+            base = random.SystemRandom().randrange(12_000, 20_000)
         self._base = base
         self.endpoint = f"http://127.0.0.1:{base}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -53,7 +54,8 @@ class ObjectStore:
         # Run in its folder: the filer keeps its own database in the working directory.
         self.process = subprocess.Popen(
             [str(weed), "server", "-ip=127.0.0.1", "-dir=data", "-s3", "-filer", "-s3.config=s3.json",
-             "-volume.max=200", "-master.volumeSizeLimitMB=64", *(f"-{name}.port={port}" for name, port in ports)],
+             "-volume.max=200", "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0",
+             *(f"-{name}.port={port}" for name, port in ports)],
             cwd=self.folder, stdout=subprocess.DEVNULL, stderr=(self.folder / "log").open("ab"), start_new_session=True,
         )  # fmt: skip
         self._wait()
