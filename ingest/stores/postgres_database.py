@@ -20,14 +20,15 @@ from .store_errors import StoreRefused, StoreUnreachable
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-VERSION: Final = 1
+VERSION: Final = 2
 OBJECTS: Final = (
     "warm_version", "tenant_roles", "journal_cursors", "trajectory_events", "trajectory_events_partitions",
     "trajectory_events_recorded_at", "trajectory_events_paths", "trajectory_tokens", "trajectory_spans",
     "trajectory_heads", "trajectory_heads_recorded_at", "trajectory_open_items", "trajectory_open_items_recorded_at",
-    "trajectory_erased", "trajectory_blobs", "trajectory_blob_refs", "trajectory_leases", "trajectory_mail",
-    "trajectory_generations", "visible_tenants", "tenant_policies", "events", "uncounted_events", "tool_events",
-    "trajectories", "is_in_doubt", "doubts", "approvals_waiting", "status", "erase_trajectory", "add_tenant_role",
+    "trajectory_erased", "trajectory_left", "trajectory_blobs", "trajectory_blob_refs", "trajectory_leases",
+    "trajectory_mail", "trajectory_generations", "visible_tenants", "tenant_policies", "events", "uncounted_events",
+    "tool_events", "trajectories", "is_in_doubt", "doubts", "approvals_waiting", "status", "erase_trajectory",
+    "leave_to_lake", "add_tenant_role",
 )  # fmt: skip
 """Everything under sql/warm, in the order in which it is made."""
 
@@ -154,7 +155,7 @@ class Database:
         found = connection.execute(statement("version_read")).fetchone()
         if found is not None and found[0] > VERSION:
             raise StoreRefused(f"{self.shown}: tables of version {found[0]}, this trajlake knows {VERSION}")
-        return found is not None
+        return found is not None and found[0] == VERSION
 
 
 _NEVER_BETTER: Final = (errors.UndefinedFile, errors.DiskFull)

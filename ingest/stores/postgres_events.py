@@ -34,11 +34,16 @@ def insert_frames(connection: Connection, writer: str, frames: Sequence[Frame], 
     """
     infos = {(frame.info.tenant, frame.info.trajectory_id): frame.info for frame in frames}
     heads = _lock_heads(connection, infos)
-    erased = _erased(connection, infos)
+    erased = _named_in(connection, "heads_erased", infos)
+    gone = _named_in(connection, "heads_left", infos)
+    for identity in gone:  # the lake holds its history: what comes late moves nothing here
+        del heads[identity]
     for frame in frames:
-        heads[frame.info.tenant, frame.info.trajectory_id].follow(frame)
+        head = heads.get((frame.info.tenant, frame.info.trajectory_id))
+        if head is not None:
+            head.follow(frame)
     # What merely continues a line cannot be there already: then the rows need no staging.
-    all_new = may_copy and not any(head.needs_recount for head in heads.values())
+    all_new = may_copy and not gone and not any(head.needs_recount for head in heads.values())
     duplicates = _insert_rows(connection, writer, frames, erased, all_new)
     _insert_openings(connection, frames)
     _insert_blob_refs(connection, frames)
@@ -81,9 +86,9 @@ def _select_heads(
     return heads
 
 
-def _erased(connection: Connection, identities: Collection[Identity]) -> set[Identity]:
+def _named_in(connection: Connection, query: str, identities: Collection[Identity]) -> set[Identity]:
     named = {"tenants": [one for one, _ in identities], "trajectory_ids": [one for _, one in identities]}
-    return {(row[0], row[1]) for row in connection.execute(statement("heads_erased"), named)}
+    return {(row[0], row[1]) for row in connection.execute(statement(query), named)}
 
 
 def _insert_rows(

@@ -19,7 +19,7 @@ begin
             ' trajectory_mail to %I', role_name
         );
         execute format('grant select, insert on trajectory_generations to %I', role_name);
-        execute format('grant select on trajectory_erased to %I', role_name);
+        execute format('grant select on trajectory_erased, trajectory_left to %I', role_name);
     end if;
 end
 $$

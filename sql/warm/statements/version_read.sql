@@ -2,4 +2,4 @@
 -- grain: one row
 -- inputs: warm_version
 -- owner: ingest
-select version from warm_version
+select max(version) from warm_version having count(*) > 0
