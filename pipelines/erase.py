@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from trajlake.pipelines.bulk_rows import NO_WRITER
 from trajlake.pipelines.commit import finish_half_done
 from trajlake.pipelines.compact import Progress, no_progress
 from trajlake.pipelines.curate.kept import forget as forget_kept_rows
@@ -195,7 +196,7 @@ def _target(draft: Draft, erasure: Erasure, decided: Snapshot) -> Target:
     writers: set[str] = set()
     for table in ("events", "quarantine"):
         rows = read_rows(may_hold(draft.files(table), frame), SNAPSHOT_TABLES[table], frame)
-        writers |= set(rows["writer"].drop_nulls().unique())
+        writers |= set(rows["writer"].drop_nulls().unique()) - {NO_WRITER}
     blobs = frozenset((tenant, digest) for tenant, digest, _ in decided.report.get("blobs", ()))
     listed = read_rows(draft.files("blobs"), SNAPSHOT_TABLES["blobs"]).select("tenant", "sha256")
     return Target(
