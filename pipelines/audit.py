@@ -150,10 +150,13 @@ def _scanned(lake: Any, snapshot: int, scope: Scope) -> bool:
     """Whether a finished scan of this snapshot or a later one, of this tenant or of all, is in the ledger `runs`."""
     import polars as pl
 
+    from .parquet_files import read_parquet
+
     paths = lake.ledger_files("runs")
     if not paths:
         return False
-    scans = pl.read_parquet(paths, hive_partitioning=False).filter(
+    rows = pl.concat([read_parquet(path) for path in paths], how="diagonal")
+    scans = rows.filter(
         (pl.col("kind") == "scan") & (pl.col("outcome") == "committed") & (pl.col("snapshot") >= snapshot)
     )
     for text in scans["report"]:

@@ -7,6 +7,7 @@ by prepared statements. Only files whose partition can hold the tenant and dates
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from trajlake.schemas.tables import SNAPSHOT_TABLES, TABLES, Table
 
 from .audit_controls import PART, Control, Fact, facts_for, lake_tables
-from .connect import DUCKDB_TYPES
+from .connect import DUCKDB_TYPES, FILES_OF
+from .places import is_remote, read
 from .sql_text import identifier
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ PART_COLUMNS: Final = (
     "tenant", "trajectory_id", "started_on", "sequence_number", "event_type", "schema_version", "fencing_token",
     "turn", "recorded_at", "payload", "salt", "commitment",
 )  # fmt: skip
+PART_COPIES: Final = "part"
+"""The folder of copies of the stretch that is read, for a lake in object storage; gone with the stretch."""
 FIRST_DAY: Final = dt.date(1, 1, 1)
 LAST_DAY: Final = dt.date(9999, 12, 31)
 
@@ -141,17 +145,41 @@ class Session:
         for name in names:
             table = TABLES[name]
             if table.ledger:
-                paths = lake.ledger_files(name)
-                self.make_view(table, paths, ())
-                self.files.append(FilesRead(name, len(paths), len(paths)))
+                rows = lake.ledger_data_files(name)
+                self.make_view(table, self.brought(name, rows), ())
+                self.files.append(FilesRead(name, len(rows), len(rows)))
                 continue
             files = lake.files(at, name)
             kept = [file for file in files if may_be_in_scope(file, self.scope)]
             self.files.append(FilesRead(name, len(kept), len(files)))
-            self.make_view(table, [file.path for file in kept], _partitions(table, at))
             if name == "events":
                 events = kept
+            if name == "events" and kept and is_remote(lake.url):
+                self._view_of_dataset(lake, table, kept)
+            else:
+                self.make_view(table, self.brought(name, kept), _partitions(table, at))
         return events
+
+    def brought(self, name: str, files: Sequence[DataFile]) -> list[str]:
+        """Return local paths of `files`: those of a lake in object storage are copied beside what spills."""
+        return [self._copied(name, file) if is_remote(file.path) else file.path for file in files]
+
+    def _copied(self, name: str, file: DataFile) -> str:
+        path = os.path.join(self._spill, name, file.relative)
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as copy:
+                copy.write(read(file.path))
+        return path
+
+    def _view_of_dataset(self, lake: Lake, table: Table, files: Sequence[DataFile]) -> None:
+        """Make a table known whose files stay where they are: controls ask for a few columns or rows of it."""
+        from .arrow_dataset import dataset_of
+
+        held = f"{FILES_OF}{table.name}"
+        self.connection.register(held, dataset_of(table, lake.path(table.name), files))
+        columns = ", ".join(identifier(column.name) for column in table.columns)
+        self.connection.execute(f"create view {identifier(table.name)} as select {columns} from {identifier(held)}")
 
     def make_view(self, table: Table, paths: list[str], partitions: tuple[str, ...]) -> None:
         """Make a table of the lake known under its name, over these files."""
@@ -206,12 +234,14 @@ class Session:
         """Yield the select of each stretch of `files`: whole files up to PART_ROWS rows, longer ones cut."""
         table = SNAPSHOT_TABLES["events"]
         for group, first, last in stretches(files):
-            self.set_variable("files_part", [file.path for file in group])
+            self.set_variable("files_part", self.brought(PART_COPIES, group))
             self.set_variable("part_first", first)
             self.set_variable("part_last", last)
             bounds = "file_row_number between getvariable('part_first') and getvariable('part_last')"
             select = select_from(table, "files_part", partitions, PART_COLUMNS, "file_row_number = true")
             yield f"{select} where in_scope(tenant, started_on)" + (f" and {bounds}" if first is not None else "")
+            if first is None or last is None or last + 1 >= group[0].rows:
+                shutil.rmtree(os.path.join(self._spill, PART_COPIES), ignore_errors=True)
 
 
 def _variables(scope: Scope) -> dict[str, Any]:

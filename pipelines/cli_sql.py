@@ -146,7 +146,9 @@ def _dot(connection: duckdb.DuckDBPyConnection, words: list[str]) -> bool:
     if words[0] in (".quit", ".exit", ".q"):
         return False
     if words[0] == ".tables":
-        names = connection.execute("select view_name from duckdb_views() where not internal order by 1").fetchall()
+        names = connection.execute(
+            "select view_name from duckdb_views() where not internal and not temporary order by 1"
+        ).fetchall()
         sys.stdout.write("  ".join(name for (name,) in names) + "\n")
     elif words[0] == ".columns" and len(words) == 2:
         columns = connection.execute(

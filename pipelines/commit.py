@@ -18,10 +18,10 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.transaction import AddAction, RemoveAction
 
 from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns
-from trajlake.pipelines.durable_files import make_directory, sync_all
 from trajlake.pipelines.lake import Lake, create_table
 from trajlake.pipelines.lake_errors import LakeDamaged, RunLost
 from trajlake.pipelines.log_files import LOG, mend_torn_checkpoints
+from trajlake.pipelines.places import is_remote, make_directory, store_errors, sync_all
 from trajlake.pipelines.protocol import has_won, is_half_done, may_build_on, must_follow
 from trajlake.pipelines.snapshot import RunFile, Snapshot, put_run, put_snapshot, read_run
 from trajlake.schemas.tables import SNAPSHOT_TABLES
@@ -73,7 +73,8 @@ def add_new_columns(lake: Lake, snapshot: Snapshot) -> dict[str, list[str]]:
             if not missing:
                 break
             try:
-                handle.alter.add_columns(missing)
+                with store_errors(lake.url):
+                    handle.alter.add_columns(missing)
             except Exception:
                 if lake.handle(name).version() == handle.version():
                     raise
@@ -100,7 +101,8 @@ def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = no_ste
     step("run file put")
     failure: Exception | None = None
     try:
-        _commit(handle, "events", run)
+        with store_errors(lake.url):
+            _commit(handle, "events", run)
     except Exception as error:  # noqa: BLE001
         # An error is not a loss: a hook may fail after a commit that stands. Only the log knows.
         failure = error
@@ -152,7 +154,7 @@ def finish(lake: Lake, run: RunFile, step: Step = no_step) -> Snapshot:
             _follow(lake, name, run)
             step(f"{name} committed")
     # A handle does not see its own commit: load again.
-    tables = {name: lake.handle(name).version() for name in SNAPSHOT_TABLES}
+    tables = lake.versions()
     before = lake.any_snapshot(run.number - 1)
     sync_all(_new_commits(lake, before, tables), lake.url)
     step("logs synced")
@@ -190,7 +192,8 @@ def _follow(lake: Lake, name: str, run: RunFile) -> None:
         if not must_follow(transaction_of(handle), run.number):
             return
         try:
-            _commit(handle, name, run)
+            with store_errors(lake.url):
+                _commit(handle, name, run)
             return
         except Exception:
             # Refused because another finisher came first, or a hook failed after the commit: look again.
@@ -224,8 +227,10 @@ def mend_torn_commits(table: str, version: int) -> list[str]:
     """Remove commit files above `version` from the first empty or torn one on; return their names.
 
     A live commit appears whole (delta-rs links it in place), so that a torn one is what a power loss left of a
-    commit that no snapshot names; the run is then finished, or made again.
+    commit that no snapshot names; the run is then finished, or made again. An object is never torn.
     """
+    if is_remote(table):
+        return []
     log = os.path.join(table, LOG)
     try:
         names = sorted(name for name in os.listdir(log) if name.endswith(".json") and name[:-5].isdecimal())

@@ -20,17 +20,17 @@ from trajlake.pipelines.assemble import assemble
 from trajlake.pipelines.clear_again import clear_again, silent_trajectories
 from trajlake.pipelines.commit import add_new_columns, commit_run, finish_half_done, head_handle
 from trajlake.pipelines.decide import decided_snapshot
-from trajlake.pipelines.durable_files import make_directory
 from trajlake.pipelines.explode import REPORT_SUFFIX, explode
-from trajlake.pipelines.lake import Lake, local_path
+from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import RunLost
 from trajlake.pipelines.landing import Taking, list_segments, take
 from trajlake.pipelines.ledger import append_run
+from trajlake.pipelines.places import make_directory, resolved, store_errors
 from trajlake.pipelines.reduce import reduce
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.run_report import CompactOptions, RunReport
-from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
-from trajlake.pipelines.staging import sweep_staging
+from trajlake.pipelines.snapshot import Snapshot
+from trajlake.pipelines.staging import staging_folder, sweep_staging
 from trajlake.pipelines.standing import Standing
 from trajlake.pipelines.table_files import threads
 
@@ -51,9 +51,13 @@ def compact(
     loser of a race starts again on what the winner left. Raises `LakeError` kinds; bad segments never raise, they
     are listed in the report.
     """
-    options = options or CompactOptions()
+    with store_errors(landing, lake):
+        return _compact(landing, lake, options or CompactOptions(), progress)
+
+
+def _compact(landing: str, lake: str, options: CompactOptions, progress: Progress) -> RunReport:
     begun = time.monotonic()
-    source = local_path(landing, "landing")
+    source = resolved(landing, "landing")
     list_segments(source)
     if options.dry_run:
         return _dry_run(source, lake, options)
@@ -83,7 +87,7 @@ def compact(
 
 def _dry_run(landing: str, lake: str, options: CompactOptions) -> RunReport:
     """Say what a run would read, without touching landing or lake; a lake that is not there counts as empty."""
-    opened = Lake(local_path(lake, "lake"))
+    opened = Lake(resolved(lake, "lake"))
     cursors = opened.newest().cursors if opened.snapshot_numbers() else {}
     segments, strangers = list_segments(landing)
     taking = take(segments, cursors, strangers, options.declare_lost)
@@ -160,7 +164,7 @@ def _plan(
     return Plan(
         lake=lake.url,
         landing=landing,
-        staging=lake.path(STATE_DIRECTORY, "staging", run),
+        staging=os.path.join(staging_folder(lake), run),
         run=run,
         base=snapshot.number,
         buckets=max(1, min(256, -(-size // options.bucket_bytes))),

@@ -16,6 +16,7 @@ import zstandard
 
 from trajlake.pipelines.durable_files import FILE_MODE, make_directory
 from trajlake.pipelines.lake_errors import BlobDamaged, LakeMissing
+from trajlake.pipelines.places import is_remote, open_lake_place, put_if_absent, read
 
 LEVEL: Final = 3
 DIRECTORY: Final = "cas"
@@ -43,13 +44,13 @@ class ContentStore:
 
     def __init__(self, lake: str) -> None:
         self._lake = lake
+        open_lake_place(lake)
 
     def get(self, tenant: str, digest: str, path: str) -> bytes:
         """Return the bytes of an object by its `blobs` row. Raises `LakeMissing`, `BlobDamaged` on any difference."""
         where = os.path.join(self._lake, path)
         try:
-            with open(where, "rb") as file:
-                packed = file.read()
+            packed = read(where)
         except FileNotFoundError:
             raise LakeMissing(f"{where}: the content of blob {digest} of tenant {tenant} is missing") from None
         try:
@@ -72,18 +73,33 @@ class ContentStore:
             raise BlobDamaged(f"blob {digest} of tenant {tenant}: the landed bytes hash to {computed}")
         relative = object_path(tenant, digest, run)
         path = os.path.join(self._lake, relative)
-        if not os.path.exists(path):
-            make_directory(os.path.dirname(path))
-            temporary = f"{path}.{secrets.token_hex(6)}.tmp"
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(zstandard.ZstdCompressor(level=LEVEL, write_content_size=True).compress(data))
-            os.replace(temporary, path)
+        stored_bytes = _put_object(path, data) if is_remote(path) else _put_file(path, data)
         return StoredBlob(
             tenant=tenant,
             sha256=digest,
             bytes=len(data),
-            stored_bytes=os.path.getsize(path),
+            stored_bytes=stored_bytes,
             path=relative,
             run=int(run.split("-", maxsplit=1)[0]),
         )
+
+
+def _put_file(path: str, data: bytes) -> int:
+    if not os.path.exists(path):
+        make_directory(os.path.dirname(path))
+        temporary = f"{path}.{secrets.token_hex(6)}.tmp"
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_packed(data))
+        os.replace(temporary, path)
+    return os.path.getsize(path)
+
+
+def _put_object(path: str, data: bytes) -> int:
+    packed = _packed(data)
+    put_if_absent(path, packed)  # what another worker of this run put there are the same bytes
+    return len(packed)
+
+
+def _packed(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=LEVEL, write_content_size=True).compress(data)

@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from trajlake.pipelines.partitions import model_partition
+from trajlake.pipelines.places import read
 from trajlake.runtime.columns import SegmentColumns, scan_columns
 from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE
 from trajlake.runtime.journal_errors import SegmentCorrupt
@@ -43,9 +44,7 @@ class SegmentNewer(Exception):
 
 def open_sealed(path: str) -> SegmentColumns:
     """Read and check a sealed segment. Raises `SegmentCorrupt` with the reason, or `OSError`."""
-    with open(path, "rb") as file:
-        data = file.read()
-    return scan_columns(data, path)
+    return scan_columns(read(path), path)
 
 
 def event_columns(segment: SegmentColumns, path: str) -> pl.DataFrame:

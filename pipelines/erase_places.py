@@ -7,14 +7,13 @@ the trajectory names; while its root still holds the text, or nobody says where 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from trajlake.pipelines.durable_files import sync_directory
 from trajlake.pipelines.landing import LandedSegment, blob_path, list_segments
+from trajlake.pipelines.places import is_remote, read, remove, remove_tree, resolved, sync_directory, walk
 from trajlake.pipelines.snapshot import Cursor
 from trajlake.pipelines.standing import TrajectoryKey
 from trajlake.runtime.columns import scan_columns
@@ -121,7 +120,7 @@ def clear_landing(
     for segment in segments:
         path = os.path.join(landing, segment.name)
         try:
-            if not wanted & set(trajectory_keys(REAL_ENV, open_segment(REAL_ENV, path))):
+            if not wanted & _keys_in(path):
                 continue
             why = _why_it_stays(path, segment, target, cursors, statuses)
         except (JournalError, FileNotFoundError):
@@ -134,10 +133,16 @@ def clear_landing(
     for tenant, digest in target.blobs | target.imports:
         _unlink(blob_path(landing, tenant, digest))
     for _, digest in target.imports:
-        shutil.rmtree(os.path.join(landing, "imports", digest), ignore_errors=True)
+        remove_tree(os.path.join(landing, "imports", digest))
     for key in wanted:
-        shutil.rmtree(os.path.join(landing, "checkpoints", key.hex()), ignore_errors=True)
+        remove_tree(os.path.join(landing, "checkpoints", key.hex()))
     return left
+
+
+def _keys_in(path: str) -> set[bytes]:
+    if is_remote(path):
+        return {info.key for info in scan_columns(read(path), path).trajectories}
+    return set(trajectory_keys(REAL_ENV, open_segment(REAL_ENV, path)))
 
 
 def _why_it_stays(
@@ -146,9 +151,7 @@ def _why_it_stays(
 ) -> str:  # fmt: skip
     if segment.last >= cursors.get(segment.writer, Cursor()).next:
         return "not committed yet; compact first"
-    with open(path, "rb") as file:
-        infos = scan_columns(file.read(), path).trajectories
-    for info in infos:
+    for info in scan_columns(read(path), path).trajectories:
         key = (info.tenant, info.trajectory_id)
         if key not in target.keys and statuses.get(key, "open") == "open":
             return f"shared with {info.trajectory_id!r} of tenant {info.tenant}, which is open"
@@ -158,32 +161,39 @@ def _why_it_stays(
 def _clear_tails(wanted: Collection[bytes], landing: str, cursors: Mapping[str, Cursor]) -> list[str]:
     left = []
     top = os.path.join(landing, "tails")
-    for writer in sorted(os.listdir(top)) if os.path.isdir(top) else []:
-        for name in sorted(os.listdir(os.path.join(top, writer))):
-            path = os.path.join(top, writer, name)
-            try:
-                scan = read_segment(REAL_ENV, path)
-            except (JournalError, OSError):
-                continue
-            if not set(wanted) & set(scan.infos):
-                continue
-            if scan.last_lsn < cursors.get(writer, Cursor()).next:
-                _unlink(path)
-            else:
-                left.append(f"tails/{writer}/{name}: not covered by a committed segment yet")
+    for name in sorted(walk(top)):
+        path, writer = os.path.join(top, name), name.partition("/")[0]
+        try:
+            keys, last_lsn = _tail(path)
+        except (JournalError, OSError):
+            continue
+        if not set(wanted) & keys:
+            continue
+        if last_lsn < cursors.get(writer, Cursor()).next:
+            _unlink(path)
+        else:
+            left.append(f"tails/{name}: not covered by a committed segment yet")
     return left
 
 
+def _tail(path: str) -> tuple[set[bytes], int]:
+    """Return whose frames a tail holds, and its last lsn."""
+    if is_remote(path):
+        columns = scan_columns(read(path), path)
+        return {info.key for info in columns.trajectories}, columns.last_lsn
+    scan = read_segment(REAL_ENV, path)
+    return set(scan.infos), scan.last_lsn
+
+
 def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
-    sync_directory(os.path.dirname(path))
+    if remove(path):
+        sync_directory(os.path.dirname(path))
 
 
 def inbox(lake: str) -> Places:
     """Return the root and landing inside a lake that `import --lake` uses, where they exist."""
+    if is_remote(lake):
+        return Places()
     home = os.path.join(lake, "_trajlake", "inbox")
     journal, landing = os.path.join(home, "journal"), os.path.join(home, "landing")
     return Places(
@@ -202,4 +212,4 @@ def with_inbox(places: Places, lake: str) -> Places:
 
 
 def _once(*lists: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(os.path.abspath(path) for paths in lists for path in paths))
+    return tuple(dict.fromkeys(resolved(path, "place") for paths in lists for path in paths))

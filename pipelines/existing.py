@@ -9,6 +9,7 @@ import polars as pl
 from trajlake.pipelines.canonicalize import KEY
 from trajlake.pipelines.explode import bucket
 from trajlake.pipelines.lake import DataFile, Lake
+from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.run_plan import Plan
 from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.table_files import may_hold
@@ -78,4 +79,4 @@ def _ids_in(files: list[DataFile]) -> pl.DataFrame:
 
 
 def _scan(file: DataFile) -> pl.LazyFrame:
-    return pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+    return scan_parquet(file.path)

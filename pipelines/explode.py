@@ -19,6 +19,8 @@ from trajlake.pipelines.decode import SegmentNewer, event_columns, open_sealed
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import BlobDamaged, LakeError
 from trajlake.pipelines.landing import LandedSegment, blob_path
+from trajlake.pipelines.parquet_files import scan_parquet
+from trajlake.pipelines.places import read
 from trajlake.pipelines.run_plan import Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.standing import keys_frame
 from trajlake.runtime.columns import SegmentColumns
@@ -101,8 +103,7 @@ def _move_blobs(plan: Plan, rows: pl.DataFrame) -> tuple[list[StoredBlob], list[
         if held is not None and _whole(store, tenant, digest, held):
             continue
         try:
-            with open(blob_path(plan.landing, tenant, digest), "rb") as file:
-                data = file.read()
+            data = read(blob_path(plan.landing, tenant, digest))
         except FileNotFoundError:
             data = None
         if data is None:
@@ -123,7 +124,7 @@ def _has_expired(plan: Plan, rows: pl.DataFrame, blob: tuple[str, str]) -> bool:
     refs: set[str] = set()
     for file in lake.files(lake.snapshot(plan.base), "blob_refs"):
         if file.partition["tenant"] == tenant:
-            scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+            scan = scan_parquet(file.path)
             refs |= set(scan.filter(pl.col("sha256") == digest).select("trajectory_id").collect().to_series())
     return set(mine["trajectory_id"]) <= refs
 
@@ -149,7 +150,7 @@ def _known_blobs(plan: Plan, named: list[tuple[str, str]]) -> dict[tuple[str, st
     wanted = pl.Series([digest for _, digest in named])
     known: dict[tuple[str, str], str] = {}
     for file in files:
-        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False).select("sha256", "path")
+        scan = scan_parquet(file.path).select("sha256", "path")
         for digest, path in scan.filter(pl.col("sha256").is_in(wanted.implode())).collect().iter_rows():
             known[file.partition["tenant"], digest] = path
     return known

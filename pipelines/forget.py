@@ -16,6 +16,7 @@ import polars as pl
 from trajlake.pipelines.erased_openings import openings_of, with_openings
 from trajlake.pipelines.explode import blobs_named
 from trajlake.pipelines.lake import DataFile
+from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.standing import TrajectoryKey, keys_frame
 from trajlake.pipelines.table_files import may_hold, read_columns, read_rows
@@ -122,7 +123,7 @@ def hits(file: DataFile, keys: pl.DataFrame, on: Sequence[str] = KEY) -> bool:
     inside = keys.filter(pl.col("tenant") == file.partition["tenant"])[on[1]]
     if not len(inside):
         return False
-    scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False).select(pl.col(on[1]).is_in(inside.implode()))
+    scan = scan_parquet(file.path).select(pl.col(on[1]).is_in(inside.implode()))
     return bool(scan.collect().to_series().any())
 
 

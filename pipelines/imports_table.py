@@ -13,6 +13,8 @@ from trajlake.pipelines.content_store import ContentStore, StoredBlob
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import BlobDamaged
 from trajlake.pipelines.landing import blob_path
+from trajlake.pipelines.parquet_files import scan_parquet
+from trajlake.pipelines.places import read, walk
 from trajlake.pipelines.run_plan import Plan
 from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.table_files import read_rows
@@ -70,17 +72,15 @@ def new_imports(plan: Plan, lake: Lake, snapshot: Snapshot) -> NewImports:
 def _landed(landing: str) -> dict[tuple[str, str, int], tuple[Report, str]]:
     found = {}
     folder = os.path.join(landing, "imports")
-    for digest in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        for name in sorted(os.listdir(os.path.join(folder, digest))):
-            if not name.endswith(".json"):
-                continue
-            with open(os.path.join(folder, digest, name), encoding="utf-8") as file:
-                text = file.read()
-            try:
-                report = msgspec.json.decode(text, type=Report)
-            except (msgspec.DecodeError, msgspec.ValidationError):
-                continue
-            found[report.tenant, report.sha256, report.mapping_version] = (report, text)
+    for name in sorted(walk(folder)):
+        if not name.endswith(".json") or name.count("/") != 1:
+            continue
+        text = read(f"{folder}/{name}").decode()
+        try:
+            report = msgspec.json.decode(text, type=Report)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            continue
+        found[report.tenant, report.sha256, report.mapping_version] = (report, text)
     return found
 
 
@@ -108,11 +108,11 @@ def _row(report: Report, text: str) -> dict[str, Any]:
 def _source(plan: Plan, lake: Lake, snapshot: Snapshot, tenant: str, digest: str) -> StoredBlob | None:
     for file in lake.files(snapshot, "blobs"):
         if file.partition["tenant"] == tenant:
-            rows = pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+            rows = scan_parquet(file.path)
             if rows.filter(pl.col("sha256") == digest).select(pl.len()).collect().item():
                 return None
     try:
-        with open(blob_path(plan.landing, tenant, digest), "rb") as source:
-            return ContentStore(lake.url).put(tenant, digest, source.read(), plan.run)
+        data = read(blob_path(plan.landing, tenant, digest))
+        return ContentStore(lake.url).put(tenant, digest, data, plan.run)
     except (FileNotFoundError, BlobDamaged):
         return None

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from deltalake import DeltaTable, Schema
 
+from trajlake.pipelines import object_places
 from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns, stats_columns
-from trajlake.pipelines.durable_files import make_directory, sync_all
-from trajlake.pipelines.lake_errors import LakeDamaged, LakeError, LakeMissing
+from trajlake.pipelines.lake_errors import LakeDamaged, LakeError, LakeMissing, LakeUnreachable
+from trajlake.pipelines.object_places import first_line, is_remote, tried
+from trajlake.pipelines.places import make_directory, open_lake_place, resolved, sync_all, walk
 from trajlake.pipelines.snapshot import (
     STATE_DIRECTORY,
     Snapshot,
@@ -25,8 +29,12 @@ from trajlake.pipelines.snapshot import (
 from trajlake.schemas.columns import Table
 from trajlake.schemas.tables import LEDGERS, PARTITION_BY, SNAPSHOT_TABLES, TABLES
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+AT_ONCE: Final = 8
+"""Requests to object storage that one process waits for at once."""
 
 
 class DataFile(NamedTuple):
@@ -49,15 +57,16 @@ class Lake:
 
     def __init__(self, path: str) -> None:
         self.url = path
+        open_lake_place(path)
 
     @classmethod
     def open(cls, url: str | Path, *, create: bool = False, partition_by: tuple[str, ...] | None = None) -> Lake:
-        """Open the lake at `url` (a local path or file:// URL).
+        """Open the lake at `url` (a local path, file:// or s3://).
 
         `create` makes it with every table empty and snapshot 0, where there is none; `partition_by` is then its
         partition columns (default tenant, started_on, model). Raises `LakeMissing` where there is none.
         """
-        lake = cls(local_path(url, "lake"))
+        lake = cls(resolved(url, "lake"))
         if not snapshot_numbers(lake.url):
             if not create:
                 raise LakeMissing(f"{lake.url}: no lake there; name another --lake, or run 'trajlake compact' into it")
@@ -100,10 +109,20 @@ class Lake:
 
     def handle(self, table: str, version: int | None = None) -> DeltaTable:
         """Return a Delta handle of `table`, newest or at `version`; `LakeDamaged` if it cannot be loaded."""
+        path = self.path(table)
         try:
-            return DeltaTable(self.path(table), version=version)
+            if is_remote(path):
+                return tried(lambda: DeltaTable(path, version=version, storage_options=delta_options(path)), path)
+            return DeltaTable(path, version=version)
+        except LakeUnreachable:
+            raise
         except Exception as error:
-            raise LakeDamaged(f"{self.path(table)}: cannot load version {version}: {_first_line(error)}") from error
+            shown = "the newest version" if version is None else f"version {version}"
+            raise LakeDamaged(f"{path}: cannot load {shown}: {first_line(error)}") from error
+
+    def versions(self) -> dict[str, int]:
+        """Return the newest version of every snapshot table."""
+        return dict(each(self, lambda name: (name, self.handle(name).version()), SNAPSHOT_TABLES))
 
     def files(self, snapshot: Snapshot, table: str) -> list[DataFile]:
         """Return the files that `snapshot` names for a snapshot table, by path."""
@@ -116,7 +135,11 @@ class Lake:
 
     def ledger_files(self, name: str) -> list[str]:
         """Return the absolute paths of a ledger's files at its newest version."""
-        return [file.path for file in files_of(self.handle(name), self.path(name))]
+        return [file.path for file in self.ledger_data_files(name)]
+
+    def ledger_data_files(self, name: str) -> list[DataFile]:
+        """Return a ledger's files at its newest version."""
+        return files_of(self.handle(name), self.path(name))
 
 
 def files_of(handle: DeltaTable, directory: str) -> list[DataFile]:
@@ -161,15 +184,9 @@ def _partition_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
-def local_path(url: str | Path, what: str) -> str:
-    """Return the absolute local path of `url`; `LakeError` for a scheme that is not supported here yet."""
-    text = str(url)
-    parts = urlsplit(text)
-    if parts.scheme == "file":
-        return os.path.abspath(unquote(parts.path))
-    if "://" in text:
-        raise LakeError(f"{text}: a {what} on {parts.scheme}:// is not supported yet; give a local path")
-    return os.path.abspath(text)
+def delta_options(path: str) -> dict[str, str] | None:
+    """Return the storage options by which deltalake reaches `path`; None on a local disk."""
+    return object_places.delta_options(path) if is_remote(path) else None
 
 
 def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
@@ -177,15 +194,19 @@ def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
     unknown = set(partition_by) - set(TABLES["events"].column_names)
     if unknown or "tenant" not in partition_by:
         raise LakeError(f"partition columns {', '.join(partition_by)}: must be columns of events and include tenant")
-    if os.path.isdir(lake.url) and os.listdir(lake.url) and not os.path.isdir(lake.path(STATE_DIRECTORY)):
+    if _is_taken(lake):
         raise LakeError(f"{lake.url}: not empty and no lake; name an empty or missing directory")
+    if is_remote(lake.url):
+        object_places.require_conditional_puts(lake.path(STATE_DIRECTORY))
     for name in ("snapshots", "runs", "staging"):
         make_directory(lake.path(STATE_DIRECTORY, name))
     from trajlake.pipelines.commit import mend_torn_commits
 
-    for table in (*SNAPSHOT_TABLES.values(), *LEDGERS):
+    def create(table: Table) -> None:
         mend_torn_commits(lake.path(table.name), -1)
         create_table(lake, table, partition_by)
+
+    each(lake, create, (*SNAPSHOT_TABLES.values(), *LEDGERS))
     sync_all([lake.path(name, "_delta_log", f"{0:020d}.json") for name in TABLES], lake.url)
     put_snapshot(
         lake.url,
@@ -195,33 +216,54 @@ def _create(lake: Lake, partition_by: tuple[str, ...]) -> None:
             kind="init",
             created_at=now_text(),
             partition_by=partition_by,
-            tables={name: lake.handle(name).version() for name in SNAPSHOT_TABLES},
+            tables=lake.versions(),
         ),
     )
+
+
+def _is_taken(lake: Lake) -> bool:
+    """Tell whether something that is no lake stands there."""
+    if is_remote(lake.url):
+        below = next(walk(lake.url), None)
+        return below is not None and next(walk(lake.path(STATE_DIRECTORY)), None) is None
+    return os.path.isdir(lake.url) and bool(os.listdir(lake.url)) and not os.path.isdir(lake.path(STATE_DIRECTORY))
+
+
+def each(lake: Lake, do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return what `do` says of each item: one after the other on a disk, several at once where each one waits."""
+    if not is_remote(lake.url):
+        return [do(item) for item in items]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trajlake-lake") as pool:
+        return list(pool.map(do, items))
 
 
 def create_table(lake: Lake, table: Table, partition_by: tuple[str, ...]) -> None:
     """Make one empty table (reader 1, writer 2), not yet synced; nothing happens where it exists."""
     directory = lake.path(table.name)
-    if not DeltaTable.is_deltatable(directory):
+    options = delta_options(directory)
+    if not _is_table(directory):
         try:
             DeltaTable.create(
                 directory,
                 Schema.from_arrow(arrow_schema(table)),
                 mode="ignore",
                 partition_by=list(partition_columns(table, partition_by)),
+                storage_options=options,
                 configuration={"delta.dataSkippingStatsColumns": ",".join(stats_columns(table, partition_by))},
             )
         except Exception:
-            if not DeltaTable.is_deltatable(directory):
+            if not _is_table(directory):
                 raise
-    os.chmod(directory, 0o700)
+    if options is None:
+        os.chmod(directory, 0o700)
+
+
+def _is_table(directory: str) -> bool:
+    if not is_remote(directory):
+        return DeltaTable.is_deltatable(directory)
+    return tried(lambda: DeltaTable.is_deltatable(directory, delta_options(directory)), directory)
 
 
 def now_text() -> str:
     """Return the time as ISO 8601 text in UTC, to the second."""
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:300]

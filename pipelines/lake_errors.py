@@ -4,6 +4,7 @@ LakeError (exit code 3)
 ├── LakeMissing       no lake there: name the right path, or compact or import into it first      (exit code 2)
 ├── LakeDamaged       stop: something that a snapshot names is missing or cannot be read
 ├── LakeNewer         stop: written by a newer trajlake; upgrade to read it                        (exit code 2)
+├── LakeUnreachable   the object store does not answer, or refuses: mend that and run again
 ├── RunLost           another launcher's run took this number: run again on what it left
 └── BlobDamaged       bytes of the content store do not have the hash they are named by
 """
@@ -27,6 +28,10 @@ class LakeDamaged(LakeError):
 
 class LakeNewer(LakeError):
     exit_code = 2
+
+
+class LakeUnreachable(LakeError):
+    pass
 
 
 class RunLost(LakeError):

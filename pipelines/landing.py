@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from trajlake.pipelines import object_places
 from trajlake.pipelines.lake_errors import LakeMissing
+from trajlake.pipelines.places import entries, is_remote
 from trajlake.pipelines.snapshot import Cursor, LostRange
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
@@ -65,21 +67,38 @@ def list_segments(landing: str) -> tuple[list[LandedSegment], list[str]]:
 
     Raises `LakeMissing` where there is no such directory: an empty landing is one thing, a wrong path another.
     """
-    if not os.path.isdir(landing):
-        raise LakeMissing(f"{landing}: no landing there; name another --landing, or ship a root to it first")
     segments: list[LandedSegment] = []
     strangers: list[str] = []
-    for writer in _entries(os.path.join(landing, "writers")):
-        for name in _entries(os.path.join(landing, "writers", writer)):
-            relative = f"writers/{writer}/{name}"
-            match = _NAME.fullmatch(name)
-            if match is None or _WRITER.fullmatch(writer) is None or int(match[2]) < int(match[1]):
-                if not name.startswith(".") and not name.endswith(".tmp"):
-                    strangers.append(relative)
-                continue
+    for writer, name, size in _landed(landing):
+        relative = f"writers/{writer}/{name}"
+        match = _NAME.fullmatch(name)
+        if match is None or _WRITER.fullmatch(writer) is None or int(match[2]) < int(match[1]):
+            if not name.startswith(".") and not name.endswith(".tmp"):
+                strangers.append(relative)
+            continue
+        if size is None:
             size = os.path.getsize(os.path.join(landing, relative))
-            segments.append(LandedSegment(relative, writer, int(match[1]), int(match[2]), size))
+        segments.append(LandedSegment(relative, writer, int(match[1]), int(match[2]), size))
     return sorted(segments, key=lambda s: (s.writer, s.first, s.last)), strangers
+
+
+def _landed(landing: str) -> Iterator[tuple[str, str, int | None]]:
+    """Yield (writer, name, size where the listing tells it) of everything below `writers/`."""
+    if is_remote(landing):
+        listed = [(*below.partition("/")[::2], size) for below, size in object_places.walk(f"{landing}/writers")]
+        if not listed and next(object_places.walk(landing), None) is None:
+            raise _no_landing(landing)
+        yield from sorted(listed)
+        return
+    if not os.path.isdir(landing):
+        raise _no_landing(landing)
+    for writer in entries(os.path.join(landing, "writers")):
+        for name in entries(os.path.join(landing, "writers", writer)):
+            yield writer, name, None
+
+
+def _no_landing(landing: str) -> LakeMissing:
+    return LakeMissing(f"{landing}: no landing there; name another --landing, or ship a root to it first")
 
 
 def take(
@@ -123,10 +142,3 @@ def overlaps(segment: LandedSegment, lost: LostRange) -> bool:
 def blob_path(landing: str, tenant: str, sha256: str) -> str:
     """Return where a blob lands."""
     return os.path.join(landing, "blobs", tenant, sha256[:2], sha256)
-
-
-def _entries(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

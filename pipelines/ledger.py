@@ -15,8 +15,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.transaction import AddAction
 
 from trajlake.pipelines.arrow_schema import arrow_schema, polars_schema
-from trajlake.pipelines.durable_files import sync_all
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake import Lake, files_of
+from trajlake.pipelines.places import store_errors, sync_all
 from trajlake.pipelines.run_report import RunReport
 from trajlake.pipelines.table_files import write_files
 from trajlake.schemas.tables import TABLES
@@ -44,6 +44,7 @@ def append_in_order(lake: Lake, name: str, row_of: Callable[[int], Mapping[str, 
         except Exception:
             if lake.handle(name).version() == handle.version():
                 raise
+            # Another's row has the number; or ours has, and the answer was lost: `_append` looks at that.
 
 
 def _append(
@@ -56,14 +57,21 @@ def _append(
     frame = pl.DataFrame({column: [row.get(column) for row in whole] for column in schema}, schema=schema)
     adds = write_files(frame, table, lake.path(name), "ledger", (), secrets.token_hex(4))
     sync_all([lake.path(name, add.path) for add in adds], lake.url)
-    handle.create_write_transaction(
-        [AddAction(add.path, add.size, {}, int(time.time() * 1000), True, add.stats) for add in adds],
-        "append",
-        Schema.from_arrow(arrow_schema(table)),
-        [],
-        commit_properties=properties,
-        post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-    )
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    try:
+        with store_errors(lake.url):
+            handle.create_write_transaction(
+                [AddAction(add.path, add.size, {}, int(time.time() * 1000), True, add.stats) for add in adds],
+                "append",
+                Schema.from_arrow(arrow_schema(table)),
+                [],
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            )
+    except Exception:
+        # An error is not a loss: the answer to a commit that stands may have been lost on the way.
+        if not {add.path for add in adds} <= {file.relative for file in files_of(lake.handle(name), lake.path(name))}:
+            raise
     version = lake.handle(name).version()
     log = lake.path(name, "_delta_log")
     sync_all([os.path.join(log, f"{n:020d}.json") for n in range(handle.version() + 1, version + 1)], lake.url)

@@ -6,6 +6,7 @@ and one that power loss tore is removed, with the pointer to it, before a launch
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,8 +14,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from trajlake.pipelines.durable_files import sync_all, sync_directory
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.places import entries, is_remote, read, remove, sync_all, sync_directory
 from trajlake.pipelines.protocol import log_may_go_below
 from trajlake.schemas.tables import SNAPSHOT_TABLES, TABLES
 
@@ -33,21 +34,22 @@ def checkpoint(lake: Lake, table: str, commits_min: int) -> int | None:
     if version - newest < commits_min:
         return None
     handle.create_checkpoint()
-    files = [name for name in os.listdir(log) if _version_of(name) == version] + [POINTER]
+    files = [name for name in entries(log) if _version_of(name) == version] + [POINTER]
     for name in files:
         if name != POINTER:
-            pq.read_metadata(os.path.join(log, name))
+            _read_metadata(os.path.join(log, name))
     sync_all([os.path.join(log, name) for name in files], lake.url)
     return version
 
 
 def checkpoints(log: str) -> list[int]:
     """Return the versions that a log folder holds checkpoints of, ascending."""
-    try:
-        found = {_version_of(name) for name in os.listdir(log)}
-    except FileNotFoundError:
-        return []
+    found = {_version_of(name) for name in entries(log)}
     return sorted(version for version in found if version >= 0)
+
+
+def _read_metadata(path: str) -> None:
+    pq.read_metadata(io.BytesIO(read(path)) if is_remote(path) else path)
 
 
 def _version_of(name: str) -> int:
@@ -59,17 +61,16 @@ def mend_torn_checkpoints(log: str) -> list[str]:
     """Remove checkpoints that cannot be read, and the pointer where it names none; return their names.
 
     Nothing is lost: the commits that a checkpoint sums up are removed only once it is durable and older snapshots
-    are gone.
+    are gone. An object is never torn, so nothing is asked of object storage.
     """
-    try:
-        names = os.listdir(log)
-    except FileNotFoundError:
+    if is_remote(log):
         return []
+    names = entries(log)
     torn = []
     for name in names:
         if _version_of(name) >= 0:
             try:
-                pq.read_metadata(os.path.join(log, name))
+                _read_metadata(os.path.join(log, name))
             except Exception:  # noqa: BLE001
                 torn.append(name)
     if POINTER in names and (torn or not _names_one(log)):
@@ -83,8 +84,7 @@ def mend_torn_checkpoints(log: str) -> list[str]:
 
 def _names_one(log: str) -> bool:
     try:
-        with open(os.path.join(log, POINTER), "rb") as file:
-            version = json.load(file)["version"]
+        version = json.loads(read(os.path.join(log, POINTER)))["version"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return version in checkpoints(log)
@@ -101,12 +101,12 @@ def clean_logs(lake: Lake, *, dry_run: bool = False) -> int:
     for table in SNAPSHOT_TABLES:
         log = lake.path(table, LOG)
         limit = log_may_go_below([s.tables[table] for s in kept if table in s.tables], checkpoints(log))
-        for name in sorted(os.listdir(log)):
+        for name in entries(log):
             match = _COMMIT.fullmatch(name)
             version = int(match[1]) if match else _version_of(name)
             if 0 <= version < limit:
                 if not dry_run:
-                    os.unlink(os.path.join(log, name))
+                    remove(os.path.join(log, name))
                 removed += 1
         if removed and not dry_run:
             sync_directory(log)

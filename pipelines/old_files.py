@@ -15,11 +15,11 @@ import polars as pl
 from trajlake.pipelines.commit import Step, no_step
 from trajlake.pipelines.content_store import object_path
 from trajlake.pipelines.curate.pinned import PinnedLake
-from trajlake.pipelines.durable_files import put_replacing, sync_all
 from trajlake.pipelines.erase_places import Target
 from trajlake.pipelines.forget import BLOB, KEY, has_text, hits, texts_null
 from trajlake.pipelines.lake import DataFile, Lake, now_text
 from trajlake.pipelines.pins import Pin, all_pins, pin_path
+from trajlake.pipelines.places import entries, exists, put_replacing, sync_all
 from trajlake.pipelines.protocol import may_remove
 from trajlake.pipelines.snapshot import Expired, Snapshot, put_expired
 from trajlake.pipelines.standing import keys_frame
@@ -120,7 +120,7 @@ def _rewrite_pin(lake: Lake, pin: Pin, frames: _Frames, run: str, epoch: int, st
         detail = {CUT_EPOCH: pin.erasure_epoch, **pin.detail}
         new = msgspec.structs.replace(pin, files=files, erasure_epoch=max(epoch, pin.erasure_epoch), detail=detail)
         sync_all([lake.path(path) for table in files for path in set(files[table]) - set(pin.files[table])], lake.url)
-        if os.path.exists(pin_path(lake, pin.name)):
+        if exists(pin_path(lake, pin.name)):
             put_replacing(pin_path(lake, pin.name), msgspec.json.encode(new))
             step("pin replaced")
     return dirty
@@ -161,8 +161,7 @@ def _objects_of(lake: Lake, target: Target) -> set[str]:
     for tenant, digest in target.blobs:
         stem = object_path(tenant, digest, "")
         folder = os.path.dirname(lake.path(stem))
-        if os.path.isdir(folder):
-            prefix = os.path.basename(stem)
-            found |= {f"{os.path.dirname(stem)}/{name}" for name in os.listdir(folder) if name.startswith(prefix)}
+        prefix = os.path.basename(stem)
+        found |= {f"{os.path.dirname(stem)}/{name}" for name in entries(folder) if name.startswith(prefix)}
     listed = {path for file in lake.files(lake.newest(), "blobs") for path in objects_in(file.path)}
     return found - listed

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from trajlake.pipelines.durable_files import make_directory, put_if_absent
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError
+from trajlake.pipelines.places import entries, exists, make_directory, put_if_absent, read, remove
 from trajlake.pipelines.protocol import pin_counts
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
 
@@ -69,8 +69,7 @@ def put_pin(lake: Lake, pin: Pin) -> Pin:
 def read_pin(lake: Lake, name: str) -> Pin:
     """Return a pin by name; raise `LakeError` where there is none."""
     try:
-        with open(pin_path(lake, name), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Pin)
+        return msgspec.json.decode(read(pin_path(lake, name)), type=Pin)
     except FileNotFoundError:
         known = ", ".join(one.name for one in all_pins(lake)) or "none"
         raise LakeError(f"pin {name}: there is none of that name (there are: {known})") from None
@@ -80,19 +79,13 @@ def read_pin(lake: Lake, name: str) -> Pin:
 
 def lift_pin(lake: Lake, name: str) -> bool:
     """Remove a pin; return whether there was one. Its files go with the next vacuum, unless a snapshot names them."""
-    try:
-        os.unlink(pin_path(lake, name))
-        return True
-    except FileNotFoundError:
-        return False
+    path = pin_path(lake, name)
+    return exists(path) and remove(path)
 
 
 def all_pins(lake: Lake) -> list[Pin]:
     """Return every pin of a lake, by name."""
-    try:
-        names = sorted(os.listdir(lake.path(STATE_DIRECTORY, FOLDER)))
-    except FileNotFoundError:
-        return []
+    names = entries(lake.path(STATE_DIRECTORY, FOLDER))
     return [read_pin(lake, name.removesuffix(".json")) for name in names if name.endswith(".json")]
 
 
@@ -108,10 +101,8 @@ def files_to_pin(lake: Lake, snapshot: Snapshot, tables: tuple[str, ...]) -> dic
 
 def newest_epoch(lake: Lake) -> int:
     """Return the newest erasure epoch that the ledger has asked for; 0 without any."""
-    import polars as pl
+    from trajlake.pipelines.parquet_files import read_parquet
 
     files = lake.ledger_files("erasures")
-    epochs = [
-        one for path in files for one in pl.read_parquet(path, columns=["epoch"], hive_partitioning=False)["epoch"]
-    ]
+    epochs = [one for path in files for one in read_parquet(path, ["epoch"])["epoch"]]
     return max((int(one) for one in epochs if one is not None), default=0)

@@ -12,6 +12,7 @@ import polars as pl
 
 from trajlake.pipelines.arrow_schema import partition_columns
 from trajlake.pipelines.lake import DataFile
+from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.snapshot import FileAdd, FileRemove
 from trajlake.pipelines.table_files import may_hold, read_rows, write_files
 from trajlake.schemas.columns import Table
@@ -36,7 +37,7 @@ def without(
     candidates = may_hold(files, keys) if on[1] == "trajectory_id" else list(files)
     for number, file in enumerate(candidates):
         inside = keys.filter(pl.col("tenant") == file.partition["tenant"])[on[1]]
-        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False).select(on[1])
+        scan = scan_parquet(file.path).select(on[1])
         hits = scan.select(pl.col(on[1]).is_in(inside.implode()).sum()).collect().item()
         if not hits:
             continue

@@ -27,7 +27,7 @@ def commit(landing: str, lake: str) -> dict[str, Any]:
 def nothing_new(landing: str, lake: str) -> int | None:
     """Return the newest snapshot's number where a run would find nothing to do, else None."""
     folder = os.path.abspath(lake)
-    numbers = [] if "://" in lake else snapshot_numbers(folder)
+    numbers = [] if "://" in lake or "://" in landing else snapshot_numbers(folder)
     if not numbers:
         return None
     newest = read_snapshot(folder, numbers[-1])

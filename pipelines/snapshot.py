@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from trajlake.pipelines.durable_files import make_directory, put_if_absent
 from trajlake.pipelines.lake_errors import LakeDamaged, LakeNewer
+from trajlake.pipelines.places import entries, make_directory, put_if_absent, read
 
 FORMAT: Final = 1
 STATE_DIRECTORY: Final = "_trajlake"
@@ -122,11 +122,7 @@ def expired_numbers(lake: str) -> list[int]:
 
 
 def _numbers(directory: str) -> list[int]:
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    stems = (name.removesuffix(".json") for name in entries(directory) if name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
@@ -183,8 +179,7 @@ def _text(document: msgspec.Struct) -> bytes:
 
 def _read(path: str, kind: type[_Document]) -> _Document:
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = read(path)
         version = msgspec.json.decode(text, type=dict[str, Any]).get("format", 0)
         if version > FORMAT:
             raise LakeNewer(f"{path}: format {version}, this trajlake reads up to {FORMAT}: upgrade it")

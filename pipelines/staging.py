@@ -8,10 +8,16 @@ import time
 from typing import Final
 
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.places import is_remote, scratch
 from trajlake.pipelines.protocol import run_number
 from trajlake.pipelines.snapshot import STATE_DIRECTORY
 
 KEPT_S: Final = 86_400
+
+
+def staging_folder(lake: Lake) -> str:
+    """Return where the runs of this host stage: in the lake, or on this host's disk for a lake in object storage."""
+    return scratch(lake.url) if is_remote(lake.url) else lake.path(STATE_DIRECTORY, "staging")
 
 
 def sweep_staging(lake: Lake) -> list[str]:
@@ -20,7 +26,7 @@ def sweep_staging(lake: Lake) -> list[str]:
     A launcher that still works in one of a decided run has lost already: it finds its files gone and begins again.
     Erasure counts on this: staged rows hold texts.
     """
-    directory = lake.path(STATE_DIRECTORY, "staging")
+    directory = staging_folder(lake)
     newest = lake.newest().number
     oldest = time.time() - KEPT_S
     gone = []

@@ -14,6 +14,7 @@ import polars as pl
 
 from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.parquet_files import read_parquet
 from trajlake.schemas.tables import TABLES
 
 State = str
@@ -153,7 +154,7 @@ def ledger_rows(lake: Lake, name: str) -> list[dict[str, Any]]:
     schema = polars_schema(TABLES[name])
     parts = []
     for path in lake.ledger_files(name):
-        found = pl.read_parquet(path, hive_partitioning=False, glob=False)
+        found = read_parquet(path)
         absent = [pl.lit(None, kind).alias(column) for column, kind in schema.items() if column not in found.columns]
         parts.append(found.with_columns(absent).select(pl.col(n).cast(k) for n, k in schema.items()))
     if not parts:

@@ -8,18 +8,17 @@ import os
 import secrets
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
 from trajlake.pipelines.arrow_schema import partition_columns, polars_schema, stats_columns
 from trajlake.pipelines.lake import DataFile
+from trajlake.pipelines.parquet_files import scan_parquet, write_parquet
 from trajlake.pipelines.partitions import partition_path
+from trajlake.pipelines.places import is_remote
 from trajlake.pipelines.snapshot import FileAdd
 from trajlake.schemas.columns import Table
-
-ZSTD_LEVEL: Final = 3
-ROW_GROUP_ROWS: Final = 65_536
 
 
 def threads() -> int:
@@ -46,7 +45,8 @@ def write_files(
         key, rows = place
         values = {name: _text(value) for name, value in zip(columns, key, strict=True)}
         relative = partition_path(columns, values)
-        os.makedirs(os.path.join(directory, relative), mode=0o700, exist_ok=True)
+        if not is_remote(directory):
+            os.makedirs(os.path.join(directory, relative), mode=0o700, exist_ok=True)
         return _write(rows, table, directory, relative, values, run, partition_by, part)
 
     parts = list(typed.partition_by(columns, as_dict=True, maintain_order=True).items())
@@ -65,12 +65,9 @@ def _write(
     relative = f"{relative}/{name}" if relative else name
     path = os.path.join(directory, relative)
     inside = rows.drop(values)
-    inside.write_parquet(
-        path, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=ROW_GROUP_ROWS, statistics=True
-    )
-    os.chmod(path, 0o600)
+    size = write_parquet(inside, path)
     stats = _statistics(inside, stats_columns(table, partition_by))
-    return FileAdd(path=relative, size=os.path.getsize(path), partition=values, rows=len(rows), stats=stats)
+    return FileAdd(path=relative, size=size, partition=values, rows=len(rows), stats=stats)
 
 
 def _statistics(rows: pl.DataFrame, columns: Sequence[str]) -> str:
@@ -105,7 +102,7 @@ def read_rows(files: Iterable[DataFile], table: Table, among: pl.DataFrame | Non
     wanted = polars_schema(table)
     parts = []
     for file in files:
-        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False, low_memory=True)
+        scan = scan_parquet(file.path, low_memory=True)
         if among is not None:
             inside = among.filter(pl.col("tenant") == file.partition["tenant"])["trajectory_id"]
             if not len(inside):
@@ -126,7 +123,7 @@ def read_columns(files: Iterable[DataFile], table: Table, names: Sequence[str]) 
     kinds = {name: polars_schema(table)[name] for name in names}
     parts = []
     for file in files:
-        scan = pl.scan_parquet(file.path, hive_partitioning=False, glob=False)
+        scan = scan_parquet(file.path)
         inside = set(scan.collect_schema().names())
         columns = [
             pl.col(name) if name in inside

@@ -15,13 +15,13 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
-import polars as pl
 
 from trajlake.pipelines.commit import Step, no_step
 from trajlake.pipelines.decide import decision_of
-from trajlake.pipelines.durable_files import sync_directory
 from trajlake.pipelines.lake import Lake, now_text
+from trajlake.pipelines.parquet_files import read_parquet
 from trajlake.pipelines.pins import all_pins
+from trajlake.pipelines.places import is_remote, remove, size, sync_directory, walk
 from trajlake.pipelines.protocol import keep_snapshots, may_remove
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Expired, put_expired, run_path
 from trajlake.pipelines.standing import read_standing
@@ -92,7 +92,7 @@ def what_is_named(lake: Lake, without: Collection[int] = ()) -> Named:
         if number in without:
             continue
         snapshot = lake.snapshot(number)
-        by_snapshots.add(_below(lake, run_path(lake.url, snapshot.run)))
+        by_snapshots.add(run_path(lake.url, snapshot.run).removeprefix(f"{lake.url}/"))
         for table in SNAPSHOT_TABLES:
             for file in lake.files(snapshot, table):
                 by_snapshots.add(f"{table}/{file.relative}")
@@ -120,7 +120,7 @@ def pending_runs(lake: Lake) -> set[str]:
 
 def objects_in(blobs_file: str) -> set[str]:
     """Return the paths below the lake of the content objects that a file of `blobs` lists."""
-    rows = pl.read_parquet(blobs_file, columns=["path"], hive_partitioning=False, glob=False)
+    rows = read_parquet(blobs_file, ["path"])
     return {str(path) for path in rows["path"]}
 
 
@@ -141,33 +141,28 @@ def _run_files(lake: Lake) -> Iterator[tuple[str, str]]:
 
 def _walk(lake: Lake, top: str, ending: str) -> Iterator[tuple[str, str]]:
     """Yield (path below the lake, name of the run that wrote it) of the files under `top`."""
-    for folder, folders, names in os.walk(lake.path(top)):
-        if "_delta_log" in folders:
-            folders.remove("_delta_log")
-        for name in sorted(names):
-            match = _RUN_NAME.search(name.split(".", 1)[1] if not ending and "." in name else name)
-            if name.endswith(ending) and not name.endswith(".tmp") and match is not None:
-                yield _below(lake, os.path.join(folder, name)), match[1]
-
-
-def _below(lake: Lake, path: str) -> str:
-    return os.path.relpath(path, lake.url)
+    for below in walk(lake.path(top), without="_delta_log"):
+        name = below.rpartition("/")[2]
+        match = _RUN_NAME.search(name.split(".", 1)[1] if not ending and "." in name else name)
+        if name.endswith(ending) and not name.endswith(".tmp") and match is not None:
+            yield f"{top}/{below}", match[1]
 
 
 def _remove(lake: Lake, path: str, kind: str, report: VacuumReport) -> None:
     where = lake.path(path)
     try:
-        size = os.path.getsize(where)
-        if not report.dry_run:
-            os.unlink(where)
+        found = size(where)
     except FileNotFoundError:
         return  # another vacuum was faster
-    setattr(report, kind, getattr(report, kind) + 1)
-    report.bytes += size
+    if report.dry_run or remove(where):
+        setattr(report, kind, getattr(report, kind) + 1)
+        report.bytes += found
 
 
 def _sweep_temporaries(lake: Lake, now: float) -> None:
-    """Remove what killed puts left a day ago or earlier."""
+    """Remove what killed puts left a day ago or earlier; a put to object storage leaves nothing."""
+    if is_remote(lake.url):
+        return
     for top in ("cas", STATE_DIRECTORY):
         for folder, folders, names in os.walk(lake.path(top)):
             if "inbox" in folders:
@@ -186,11 +181,9 @@ def remove_now(lake: Lake, paths: set[str], step: Step = no_step) -> int:
     folders = set()
     gone = 0
     for path in sorted(paths):
-        try:
-            os.unlink(lake.path(path))
-            gone += 1
-        except FileNotFoundError:
+        if not remove(lake.path(path)):
             continue
+        gone += 1
         folders.add(os.path.dirname(lake.path(path)))
         step("old file removed")
     for folder in folders:

@@ -48,14 +48,25 @@ class Listed(NamedTuple):
     size_bytes: int
 
 
+class Access(NamedTuple):
+    """What another library needs to reach the same place. Empty texts: no such thing."""
+
+    endpoint: str
+    region: str
+    key_id: str
+    secret: str
+    token: str
+
+
 class ObjectClient:
     """One bucket and prefix, `s3://BUCKET/PREFIX`. Any thread may call. Keys are relative to the prefix.
 
     Credentials and region come from botocore's chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, an instance role); the server
-    from AWS_ENDPOINT_URL or, in the URL, `?endpoint_url=http://HOST:PORT`.
+    from AWS_ENDPOINT_URL or, in the URL, `?endpoint_url=http://HOST:PORT`. `probes`: where the objects stand by which
+    conditional puts are tried.
     """
 
-    def __init__(self, url: str, *, env: Env = REAL_ENV, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, url: str, *, env: Env = REAL_ENV, patience_s: float = PATIENCE_S, probes: str = "probe") -> None:
         parts = urlsplit(url)
         self.shown = without_secrets(url)
         self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
@@ -64,7 +75,9 @@ class ObjectClient:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._client: Any = None
+        self._session: Any = None
         self._conditional: bool | None = None
+        self._probes = probes
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -155,10 +168,22 @@ class ObjectClient:
                 "writers apart: use another server, or let one process alone write here"
             )
 
+    def access(self) -> Access:
+        """Return server, region and the credentials of this moment (a role's are renewed before they expire)."""
+        where = self._tried(lambda client: client.meta)
+        try:
+            found = self._session.get_credentials()
+            frozen = None if found is None else found.get_frozen_credentials()
+        except (botocore.exceptions.BotoCoreError, OSError) as error:
+            raise StoreRefused(f"{self.shown}: no credentials: {error}") from None
+        if frozen is None or not frozen.access_key:
+            raise StoreRefused(f"{self.shown}: no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+        return Access(where.endpoint_url, where.region_name, frozen.access_key, frozen.secret_key, frozen.token or "")
+
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _probe(self) -> bool:
-        key = f"probe/{self._env.random_bytes(12).hex()}"
+        key = f"{self._probes}/{self._env.random_bytes(12).hex()}"
         try:
             first = self._put_conditionally(key, b"first", {"IfNoneMatch": "*"})
             absent = self._put_conditionally(key, b"second", {"IfNoneMatch": "*"})
@@ -227,7 +252,7 @@ class ObjectClient:
                     s3={"addressing_style": "path"}, max_pool_connections=32,
                     request_checksum_calculation="when_required", response_checksum_validation="when_required",
                 )  # fmt: skip
-                session = botocore.session.Session()
+                self._session = session = botocore.session.Session()
                 region = session.get_config_variable("region") or "us-east-1"
                 self._client = session.create_client(
                     "s3", config=config, endpoint_url=self._endpoint, region_name=region

@@ -17,6 +17,7 @@ import polars as pl
 
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.ledger import append_ledger
+from trajlake.pipelines.parquet_files import read_parquet
 from trajlake.pipelines.pins import Pin, files_to_pin, put_pin
 from trajlake.runtime.cli_errors import UserError
 
@@ -240,7 +241,7 @@ def _export(lake: Lake, loaded: Loaded, manifest: Manifest, digest: str, out: st
     known = [
         row
         for path in lake.ledger_files("exports")
-        for row in pl.read_parquet(path, columns=["manifest_sha256", "path"], hive_partitioning=False).iter_rows()
+        for row in read_parquet(path, ["manifest_sha256", "path"]).iter_rows()
     ]
     if (digest, out) in known:
         return

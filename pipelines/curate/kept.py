@@ -16,9 +16,20 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.durable_files import make_directory
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.parquet_files import read_parquet, scan_parquet
+from trajlake.pipelines.places import (
+    entries,
+    make_directory,
+    put_replacing,
+    read,
+    remove,
+    remove_tree,
+    size,
+    walk,
+)  # fmt: skip
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+from trajlake.pipelines.staging import staging_folder
 
 from .extract import ExtractKey
 from .tasks import ExtractPlan, plan_tasks, write_plan
@@ -47,15 +58,11 @@ class Kept:
 
     def parts(self) -> list[str]:
         """Return the paths of all parts, by name."""
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
-        return [os.path.join(self.folder, name) for name in sorted(names) if name.endswith(".parquet")]
+        return [os.path.join(self.folder, name) for name in entries(self.folder) if name.endswith(".parquet")]
 
     def heads(self) -> pl.DataFrame:
         """Return the trajectories that are kept, each with the head it was read at."""
-        found = [pl.read_parquet(path, columns=KEY).unique() for path in self.parts()]
+        found = [read_parquet(path, KEY).unique() for path in self.parts()]
         return pl.concat(found).unique() if found else pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
 
     def bring(
@@ -66,7 +73,7 @@ class Kept:
         if not len(absent):
             return 0
         make_directory(self.folder)
-        staging = tempfile.mkdtemp(prefix="curate-", dir=self.lake.path(STATE_DIRECTORY, "staging"))
+        staging = tempfile.mkdtemp(prefix="curate-", dir=staging_folder(self.lake))
         try:
             path = os.path.join(staging, "wanted.arrow")
             absent.write_ipc(path)
@@ -99,7 +106,7 @@ class Kept:
         parts = []
         heads = wanted.select(KEY).unique()
         for path in self.parts():
-            scan = pl.scan_parquet(path, hive_partitioning=False, glob=False)
+            scan = scan_parquet(path)
             if light:
                 scan = scan.drop(HEAVY)
             if keys is not None:
@@ -116,16 +123,16 @@ class Kept:
         return whole.sort("row_key", "tenant", "trajectory_id", "segment_no")
 
     def _merge_small(self) -> None:
-        small = [path for path in self.parts() if os.path.getsize(path) < SMALL_BYTES]
+        small = [path for path in self.parts() if size(path) < SMALL_BYTES]
         if len(small) <= SMALL_PARTS_MAX:
             return
-        rows = pl.concat([pl.read_parquet(path) for path in small]).unique([*KEY, "segment_no"], keep="any")
+        rows = pl.concat([read_parquet(path) for path in small]).unique([*KEY, "segment_no"], keep="any")
         write_rows(
             rows.sort("row_key", "segment_no"),
             os.path.join(self.folder, f"part-0-merged-{secrets.token_hex(4)}.parquet"),
         )
         for path in small:
-            os.unlink(path)
+            remove(path)
 
 
 def run_here(plan_path: str, count: int) -> None:
@@ -163,23 +170,21 @@ def pool_of(workers: int) -> Run:
 def forget(lake: Lake) -> int:
     """Remove everything that curation keeps of a lake; return the bytes freed. The next run reads events again."""
     folder = lake.path(STATE_DIRECTORY, FOLDER)
-    size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
-    shutil.rmtree(folder, ignore_errors=True)
-    return size
+    freed = sum(size(f"{folder}/{below}") for below in walk(folder))
+    remove_tree(folder)
+    return freed
 
 
 def drop_erased(lake: Lake, snapshot: Snapshot) -> bool:
     """Forget everything kept when the lake's erasure epoch has risen since it was; return whether that happened."""
     mark = lake.path(STATE_DIRECTORY, FOLDER, "epoch.json")
     try:
-        with open(mark, "rb") as file:
-            known = msgspec.json.decode(file.read(), type=int)
+        known = msgspec.json.decode(read(mark), type=int)
     except (FileNotFoundError, msgspec.DecodeError):
         known = -1
     if known == snapshot.erasure_epoch:
         return False
     forget(lake)
     make_directory(os.path.dirname(mark))
-    with open(mark, "wb") as file:
-        file.write(msgspec.json.encode(snapshot.erasure_epoch))
+    put_replacing(mark, msgspec.json.encode(snapshot.erasure_epoch))
     return known >= 0

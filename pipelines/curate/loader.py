@@ -144,11 +144,11 @@ def open_pin(lake: str, name: str, split: str = "train", table: str = "rows", **
     """Return the stream over the set that a pin keeps, after its manifest was found unchanged where it was written."""
     import hashlib
 
-    import polars as pl
+    from trajlake.pipelines.parquet_files import read_parquet
 
     opened = Lake.open(lake)
     for file in opened.ledger_files("exports"):
-        rows = pl.read_parquet(file, columns=["export_id", "manifest_sha256", "path"], hive_partitioning=False)
+        rows = read_parquet(file, ["export_id", "manifest_sha256", "path"])
         for export, digest, path in rows.iter_rows():
             manifest = os.path.join(path or "", "manifest.json")
             if export != name or not os.path.exists(manifest):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from urllib.parse import unquote
 
 from trajlake.pipelines.lake import DataFile, Lake
 from trajlake.pipelines.lake_errors import LakeMissing
 from trajlake.pipelines.pins import Pin, read_pin
+from trajlake.pipelines.places import size
 from trajlake.pipelines.snapshot import Snapshot
 
 
@@ -25,10 +25,13 @@ class PinnedLake(Lake):
         found = []
         for below in self.pin.files.get(table, ()):
             path = self.path(below)
-            if not os.path.exists(path):
-                raise LakeMissing(f"{path}: pinned by {self.pin.name} and missing; restore it, or cut the set again")
+            try:
+                found_size = size(path)
+            except FileNotFoundError:
+                why = f"pinned by {self.pin.name} and missing; restore it, or cut the set again"
+                raise LakeMissing(f"{path}: {why}") from None
             relative = below.removeprefix(f"{table}/")
-            found.append(DataFile(path, relative, os.path.getsize(path), 0, _partition(relative), {}, {}))
+            found.append(DataFile(path, relative, found_size, 0, _partition(relative), {}, {}))
         return found
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trajlake.pipelines.lake import local_path
 from trajlake.pipelines.pins import read_pin
+from trajlake.pipelines.places import resolved
 from trajlake.runtime.cli_errors import UserError
 
 from .cut import CutOptions, finish, manifest_members, new_folder, run_of, write_sft
@@ -38,7 +38,7 @@ def rebuild(lake: str, set_folder: str, out: str, options: CutOptions) -> Rebuil
     loaded = load_policy(os.path.join(folder, "policy.toml"))
     if loaded.sha256 != old.policy_sha256:
         raise UserError(f"{folder}/policy.toml: its hash is not the manifest's; restore the policy and its inputs")
-    path = local_path(lake, "lake")
+    path = resolved(lake, "lake")
     from trajlake.pipelines.lake import Lake
 
     pin = read_pin(Lake.open(path), old.pin)

@@ -6,6 +6,7 @@ import msgspec
 import polars as pl
 
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.parquet_files import read_parquet
 from trajlake.pipelines.pins import all_pins
 
 from .tasks import read_table
@@ -57,7 +58,7 @@ def _erased(lake: Lake) -> pl.DataFrame:
     if not files:
         return pl.DataFrame(schema=schema)
     names = ["erasure_id", "epoch", "state", "tenant", "trajectory_id", "subject", "at"]
-    rows = pl.concat([pl.read_parquet(path, columns=names, hive_partitioning=False) for path in files])
+    rows = pl.concat([read_parquet(path, names) for path in files])
     newest = rows.sort("erasure_id", "at").group_by("erasure_id", maintain_order=True).last()
     standing = newest.filter(pl.col("state") != "refused")
     by_id = standing.filter(pl.col("trajectory_id").is_not_null()).select(*schema)
@@ -75,6 +76,6 @@ def _erased(lake: Lake) -> pl.DataFrame:
 def _paths(lake: Lake) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in lake.ledger_files("exports"):
-        for name, where in pl.read_parquet(path, columns=["export_id", "path"], hive_partitioning=False).iter_rows():
+        for name, where in read_parquet(path, ["export_id", "path"]).iter_rows():
             found.setdefault(name, []).append(where)
     return {name: sorted(set(places)) for name, places in found.items()}

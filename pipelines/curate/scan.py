@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from trajlake.pipelines.content_store import ContentStore
-from trajlake.pipelines.durable_files import make_directory, put_if_absent
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.ledger import append_ledger
+from trajlake.pipelines.parquet_files import read_parquet
+from trajlake.pipelines.places import entries, make_directory, put_if_absent
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
 
 from .secret_rules import PREFILTER, SCANNER_VERSION, WORDS, Found, find, suspicious
@@ -66,11 +67,8 @@ def scan(lake: Lake, snapshot: Snapshot) -> ScanReport:
 def scanned(lake: Lake) -> pl.DataFrame:
     """Return what this version of the scanner has read: trajectories by head, blobs by hash."""
     folder = lake.path(STATE_DIRECTORY, "scans", SCANNER_VERSION)
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
-    except FileNotFoundError:
-        names = []
-    parts = [pl.read_parquet(os.path.join(folder, name)) for name in names]
+    names = [name for name in entries(folder) if name.endswith(".parquet")]
+    parts = [read_parquet(os.path.join(folder, name)) for name in names]
     return pl.concat(parts) if parts else pl.DataFrame(schema=SCANNED_SCHEMA)
 
 
@@ -80,7 +78,7 @@ def known_findings(lake: Lake, files: list[str] | None = None) -> pl.DataFrame:
     names = ["tenant", "trajectory_id", "sequence_number", "sha256", "kind", "offset_hash", "scanner_version"]
     if not paths:
         return pl.DataFrame(schema={name: pl.Int64 if name == "sequence_number" else pl.String for name in names})
-    rows = pl.concat([pl.read_parquet(path, columns=names, hive_partitioning=False) for path in paths])
+    rows = pl.concat([read_parquet(path, names) for path in paths])
     rows = rows.filter(pl.col("scanner_version") == SCANNER_VERSION)
     return rows.unique(["tenant", "offset_hash"], keep="any").sort("tenant", "offset_hash")
 

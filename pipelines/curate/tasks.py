@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from trajlake.pipelines.lake import DataFile, Lake
+from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.snapshot import Snapshot
 
 from .extract import ExtractKey
@@ -76,7 +77,7 @@ def _runs(files: list[DataFile], wanted: pl.DataFrame) -> pl.DataFrame:
         ids = wanted.filter(pl.col("tenant") == tenant)["trajectory_id"]
         if not len(ids):
             continue
-        column = pl.scan_parquet(file.path, hive_partitioning=False, glob=False).select("trajectory_id").collect()
+        column = scan_parquet(file.path).select("trajectory_id").collect()
         runs = column["trajectory_id"].rle().struct.unnest()
         runs = runs.select(
             pl.lit(tenant).alias("tenant"),
@@ -96,7 +97,7 @@ def read_slices(slices: list[Slice], columns: list[str]) -> pl.DataFrame:
     """Return the events of a task's trajectories, whole and in order. Slices hold nothing else."""
     parts = []
     for one in slices:
-        scan = pl.scan_parquet(one.path, hive_partitioning=False, glob=False).slice(one.start, one.length)
+        scan = scan_parquet(one.path).slice(one.start, one.length)
         scan = scan.select(*(name for name in columns if name != "tenant"))
         parts.append(scan.with_columns(pl.lit(one.tenant).alias("tenant")).collect())
     if len(parts) == 1:

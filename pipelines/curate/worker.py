@@ -11,6 +11,8 @@ import polars as pl
 
 from trajlake.pipelines.content_store import ContentStore
 from trajlake.pipelines.lake_errors import LakeMissing
+from trajlake.pipelines.parquet_files import write_parquet
+from trajlake.pipelines.places import is_remote
 from trajlake.pipelines.table_files import may_hold, read_rows
 from trajlake.schemas.tables import EVENTS
 
@@ -45,10 +47,11 @@ def run_task(plan_path: str, number: int) -> str:
 
 def write_rows(rows: pl.DataFrame, path: str) -> None:
     """Write candidate rows under `path`, whole or not at all."""
+    if is_remote(path):
+        write_parquet(rows, path, level=1, row_group_rows=ROW_GROUP_ROWS)
+        return
     temporary = f"{path}.tmp"
-    rows.write_parquet(
-        temporary, compression="zstd", compression_level=1, row_group_size=ROW_GROUP_ROWS, statistics=True
-    )
+    write_parquet(rows, temporary, level=1, row_group_rows=ROW_GROUP_ROWS)
     os.replace(temporary, path)
 
 

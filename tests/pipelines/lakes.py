@@ -12,7 +12,7 @@ from trajlake.pipelines.table_files import read_rows
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 
-def rows(lake: Path, table: str, snapshot: int | None = None) -> pl.DataFrame:
+def rows(lake: Path | str, table: str, snapshot: int | None = None) -> pl.DataFrame:
     """Return a table's rows at a snapshot (default newest), sorted by every column."""
     opened = Lake.open(str(lake))
     at = opened.newest() if snapshot is None else opened.snapshot(snapshot)
@@ -26,7 +26,7 @@ def events_of(lake: Path) -> list[tuple[str, str, int, int, str]]:
     return sorted(rows(lake, "events").select(columns).iter_rows())
 
 
-def everything(lake: Path) -> dict[str, list[dict[str, Any]]]:
+def everything(lake: Path | str) -> dict[str, list[dict[str, Any]]]:
     """Return all rows of all snapshot tables, without the columns that name the run."""
     run_columns = {"blobs": ["run", "path"]}
     return {table: rows(lake, table).drop(run_columns.get(table, [])).to_dicts() for table in SNAPSHOT_TABLES}

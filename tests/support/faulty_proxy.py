@@ -19,6 +19,10 @@ Fault = str
 """error500 | slow | cut_upload | cut_answer | lost_answer | expired | unconditional"""
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # with the usual 5, a client with ten connections waits seconds for some of them
+
+
 class FaultyProxy:
     """`plan(method, path)` names the fault of a request, or None. `counts` says how often each fault was met.
 
@@ -33,7 +37,7 @@ class FaultyProxy:
         self.plan = plan
         self.counts: Counter[str] = Counter()
         self.slow_s = 0.3
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
