@@ -86,8 +86,8 @@ class Flusher:
             if loop is None:
                 self._ring_if_asleep()
             elif self._ringing_loop is not loop:
-                self._ringing_loop = loop
                 loop.call_soon(self._ring_for_loop)
+                self._ringing_loop = loop
 
     def _ring_for_loop(self) -> None:
         with self._lock:
