@@ -17,6 +17,7 @@ from tests.conftest import Command
 from tests.pipelines.audit_lakes import make_lake
 from tests.pipelines.test_audit_command import clean
 from tests.support.object_store import ACCESS_KEY, CREDENTIALS, SECRET_KEY, shared_endpoint
+from trajlake.pipelines.anchor import deliver
 from trajlake.pipelines.anchor_bucket import put_once
 from trajlake.pipelines.anchor_read import make_key
 from trajlake.runtime.cli_errors import UserError
@@ -114,15 +115,14 @@ def test_a_url_without_bucket_or_key_or_with_credentials_is_refused(url: str) ->
 
 
 def test_a_server_that_is_not_there_and_a_file_that_cannot_be_locked_are_one_line(
-    tmp_path: Path, trajlake: Command
+    tmp_path: Path, recorder: Recorder
 ) -> None:
-    make_lake(tmp_path, [clean("one")])
-    make_key(str(tmp_path / "k"))
-    make = ("anchor", "make", "--lake", "lake", "--tenant", "acme", "--key", "k")
-    gone = trajlake(*make, "--to", "s3://b/k?endpoint_url=http://127.0.0.1:9", env=CREDENTIALS)
-    assert (gone.returncode, len(gone.stderr.splitlines())) == (3, 1), gone.stderr
-    file = trajlake(*make, "--to", "a.json", "--lock-days", "3")
-    assert (file.returncode, "cannot be locked" in file.stderr) == (2, True)
+    recorder.server_close()
+    with pytest.raises(UserError, match="run it again") as gone:
+        put_once(b"{}", f"s3://b/k?endpoint_url=http://127.0.0.1:{recorder.server_port}", None)
+    assert (gone.value.exit_code, "\n" in str(gone.value)) == (3, False)
+    with pytest.raises(UserError, match="cannot be locked"):
+        deliver({}, str(tmp_path / "a.json"), 3)
     assert not (tmp_path / "a.json").exists()
 
 
