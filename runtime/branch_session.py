@@ -147,7 +147,7 @@ class BranchLoop(LiveLoop):
         for event in s.of_turns(lambda turn: turn < number):
             s.view.apply(event)
         if s.ports.checkpoints is not None:
-            s.saving.turn_state = s.view.state
+            s.saving.turn_stands(s.view)
         s.enter_turn(number, s.of_turns(lambda turn: turn >= number))
         nothing = s.table.missing() is None
         if nothing:

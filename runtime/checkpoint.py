@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -65,8 +65,22 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     small: dict[str, str] = {}
 
 
+ItemRow = tuple[int, str, str]
+"""One item of the context: the event that holds it, its hash, and the action whose result it is ("" for none)."""
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The context in force at `sequence_number`, as rows of JSON in chunks."""
+
+    sequence_number: int
+    chunks: tuple[str, ...] = ()
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The root object. `turn_start` is None where the checkpoint stands at the start of a turn itself."""
+    """The root object. `turn_start` is None where the checkpoint stands at the start of a turn itself.
+
+    `items`: the context in force where that turn begins; None where it is not known.
+    """
 
     version: int
     tenant: str
@@ -74,6 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: Fold
     turn_start: Fold | None = None
     workspace: str | None = None
+    items: Items | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,23 +126,33 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint read back; hashes were checked."""
+    """A checkpoint read back; hashes were checked. `items`: the context in force at `turn_start`, if it was kept."""
 
     state: State
     turn_start: State
     workspace: str | None
+    items: tuple[ItemRow, ...] | None = None
 
 
 def save(
-    objects: Objects, state: State, turn_start: State | None, workspace: str | None, before: Manifest | None = None
+    objects: Objects, state: State, turn_start: State | None, workspace: str | None, before: Manifest | None = None,
+    *, items: Sequence[ItemRow] | None = None,
 ) -> Written:  # fmt: skip
     """Make a checkpoint's objects durable. `before`: the one saved last, whose parts are known to be held.
+
+    `items`: the context in force at `turn_start`.
 
     The workspace's objects must be durable already. Nothing is said in the log: `CheckpointSaved` comes after.
     """
     held = _held(before)
     new: dict[str, bytes] = {}
     whole = 0
+
+    def chunked(data: bytes) -> tuple[str, ...]:
+        chunks = [data[at : at + CHUNK_SIZE] for at in range(0, len(data), CHUNK_SIZE)]
+        names = tuple(hashlib.sha256(chunk).hexdigest() for chunk in chunks)
+        new.update((name, chunk) for name, chunk in zip(names, chunks, strict=True) if name not in held)
+        return names
 
     def fold_of(one: State) -> Fold:
         nonlocal whole
@@ -137,16 +162,17 @@ def save(
             if len(data) <= PART_INLINE_MAX:
                 small[name] = data.decode()
                 continue
-            chunks = [data[at : at + CHUNK_SIZE] for at in range(0, len(data), CHUNK_SIZE)]
-            named[name] = tuple(hashlib.sha256(chunk).hexdigest() for chunk in chunks)
-            pairs = zip(named[name], chunks, strict=True)
-            new.update((sha256, chunk) for sha256, chunk in pairs if sha256 not in held)
+            named[name] = chunked(data)
         return Fold(sequence_number=one.sequence_number, state_hash=state_hash(one), parts=named, small=small)
 
     same = turn_start is None or turn_start.sequence_number == state.sequence_number
     manifest = Manifest(
         version=VERSION, tenant=state.tenant, trajectory_id=state.trajectory_id, state=fold_of(state),
         turn_start=None if same or turn_start is None else fold_of(turn_start), workspace=workspace,
+        items=None if items is None or turn_start is None else Items(
+            sequence_number=turn_start.sequence_number,
+            chunks=chunked(b"\n".join(msgspec.json.encode(row) for row in items)),
+        ),
     )  # fmt: skip
     if new:
         with ThreadPoolExecutor(min(SAVERS, len(new))) as pool:
@@ -175,7 +201,17 @@ def load(objects: Objects, tenant: str, root: str) -> Loaded:
     get = partial(objects.get, tenant)
     state = _state(manifest.state, get, root)
     start = state if manifest.turn_start is None else _state(manifest.turn_start, get, root)
-    return Loaded(state, start, manifest.workspace)
+    return Loaded(state, start, manifest.workspace, _items(manifest.items, start, get, root))
+
+
+def _items(items: Items | None, start: State, get: Callable[[str], bytes], root: str) -> tuple[ItemRow, ...] | None:
+    if items is None or items.sequence_number != start.sequence_number:
+        return None
+    try:
+        lines = b"".join(get(sha256) for sha256 in items.chunks).splitlines()
+        return tuple(msgspec.json.decode(line, type=ItemRow) for line in lines)
+    except (BlobMissing, KeyError, msgspec.DecodeError) as error:
+        raise CheckpointError(f"checkpoint {root[:12]}: {error}") from None
 
 
 def objects_in(objects: Objects, tenant: str, root: str) -> set[str]:
@@ -189,7 +225,8 @@ def objects_in(objects: Objects, tenant: str, root: str) -> set[str]:
 
 def _held(manifest: Manifest | None) -> set[str]:
     folds = () if manifest is None else (manifest.state, manifest.turn_start)
-    return {sha256 for fold in folds if fold is not None for chunks in fold.parts.values() for sha256 in chunks}
+    found = {sha256 for fold in folds if fold is not None for chunks in fold.parts.values() for sha256 in chunks}
+    return found if manifest is None or manifest.items is None else found.union(manifest.items.chunks)
 
 
 def _state(fold: Fold, get: Callable[[str], bytes], root: str) -> State:

@@ -81,18 +81,22 @@ class Actions:
 
     def occurrence(self, action_id: str, step: str, hashed: str) -> int:
         """Return n: how many earlier proposals have this step and hash, in the numeric order of action ids."""
-        return bisect_left(self._places.get((step, hashed), []), _order(action_id))
+        return bisect_left(self._places.get((step, hashed), []), order_of(action_id))
 
     def undecided(self) -> list[Action]:
         """Actions that were authorized and have no outcome, in the order of their latest events."""
         found = [action for action in self.by_id.values() if not action.outcome and action.authorized_seq >= 0]
         return sorted(found, key=lambda action: max(action.intent_seq, action.authorized_seq))
 
+    def start(self, by_id: dict[str, Action], places: dict[tuple[str, str], list[tuple[int, int, int]]]) -> None:
+        """Begin with these actions, in place of none; `places` by step and hash, each sorted."""
+        self.by_id, self._places = by_id, places
+
     def inherit(self, action: Action) -> None:
         """Take in an ancestor's action: it counts in keys, and begins nothing any more."""
         self.by_id[action.action_id] = action
         if action.hash:
-            insort(self._places[action.step, action.hash], _order(action.action_id))
+            insort(self._places[action.step, action.hash], order_of(action.action_id))
 
     def gave_up(self, event: Event) -> None:
         """Take in an event that a roll-back gave up: an approval that its intent spent stays spent."""
@@ -170,7 +174,7 @@ class Actions:
     def _place(self, action: Action, step: str, hashed: str) -> None:
         if (action.step, action.hash) == (step, hashed) and hashed:
             return
-        order = _order(action.action_id)
+        order = order_of(action.action_id)
         if action.hash:
             self._places[action.step, action.hash].remove(order)
         action.step, action.hash = step, hashed
@@ -189,6 +193,7 @@ _TAKE_IN: Final[Mapping[str, Callable[[Actions, Event, Any], None]]] = {
 }
 
 
-def _order(action_id: str) -> tuple[int, int, int]:
+def order_of(action_id: str) -> tuple[int, int, int]:
+    """The place of an action among all: ancestors' first, then by reply and place in it."""
     up, sequence_number, index = parse_action_id(action_id)
     return -up, sequence_number, index

@@ -67,7 +67,7 @@ class ContextList:
         body, seq = event.body, event.sequence_number
         if isinstance(body, MessageAdded):
             make = lambda: Item(seq, body.item_hash, from_tree(self._inline(body.wire)))  # noqa: E731
-            self._put(len(self.items), 0, self._item(seq, make))
+            self._put(len(self.items), 0, self.made(seq, make))
             if isinstance(body.replaces, int):
                 self.take_place(body.replaces, seq)
         elif isinstance(body, ContextBuilt):
@@ -83,6 +83,11 @@ class ContextList:
                 self._result(seq, body, action)
         elif isinstance(body, Compacted):
             self._compacted(seq, body)
+
+    def start(self, items: list[Item], built: tuple[int, list[int]] | None) -> None:
+        """Begin with these items in place of none; `built`: the last context built, and its items' events."""
+        self.items, self.built, self._matched = items, built, len(items)
+        self._refs = [item.ref for item in items]
 
     def _compare(self, seq: int, body: ContextBuilt) -> None:
         """Note the first context whose hash differs from the recorded one, and what may have made it differ."""
@@ -156,7 +161,7 @@ class ContextList:
         del self._running[at:]
 
     def _replied(self, seq: int, body: ModelReplied) -> None:
-        item = self._item(seq, lambda: Item(seq, body.item_hash, wire_of_reply(body, self._inline)))
+        item = self.made(seq, lambda: Item(seq, body.item_hash, wire_of_reply(body, self._inline)))
         if self._purposes.get(_number(body.context), "act") == "act":
             self._put(len(self.items), 0, item)
         else:
@@ -173,9 +178,9 @@ class ContextList:
             wire = result_wire(body, proposal, self._inline, wire_format=action.format)
             return Item(seq, item_hash(to_tree(wire)), wire, action.action_id)
 
-        self._put(*place, self._item(seq, make))
+        self._put(*place, self.made(seq, make))
 
-    def _item(self, seq: int, make: Callable[[], Item]) -> Item:
+    def made(self, seq: int, make: Callable[[], Item]) -> Item:
         """The item of an event: made once for all views of a session, since events never change."""
         found = self._made.get(seq)
         if found is None:

@@ -27,9 +27,11 @@ from ..lease import Claim, LeaseBusy, LeaseRecord, RecordMissing, take_lease
 from .decide import log_suffices
 from .errors import Busy, Conflict, ResumeRefused, UnknownTrajectory
 from .files import Files
+from .from_checkpoint import view_from
 from .leave import let_go
 from .ports import Found
 from .requests import Block, Steps
+from .restore import read_checkpoint
 from .session import Session
 
 
@@ -186,6 +188,8 @@ def begin(s: Session, known: Known, order: Order) -> Steps:
         yield from s.record(_started(order, snapshot))
         return
     adopt_history(s, known)
+    yield from read_checkpoint(s)
+    see_all(s)
     last = known.history.events[-1]
     payload = LeaseAcquired(
         token=s.token, after_token=last.fencing_token, after_sequence=last.sequence_number,
@@ -202,7 +206,7 @@ def begin(s: Session, known: Known, order: Order) -> Steps:
 
 
 def adopt_history(s: Session, known: Known) -> None:
-    """Take over the canonical events read: identity, open turn, and a view of the whole log."""
+    """Take over the canonical events read: identity and open turn. Nothing is seen of them yet."""
     started: TaskStarted = known.history.events[0].body
     day = datetime.fromtimestamp(known.history.events[0].recorded_at / 1e6, UTC).date().isoformat()
     s.info = TrajectoryInfo(
@@ -218,9 +222,13 @@ def adopt_history(s: Session, known: Known) -> None:
         event.body.key for event in known.history.superseded if event.type == "ToolIntent" and event.payload is not None
     )
     s.learn_roll_backs()
+
+
+def see_all(s: Session) -> None:
+    """Make a view of the whole log: from the checkpoint on, where there is one."""
     s.live = True
-    s.view = s.new_view()
-    for event in s.events:
+    s.view = view_from(s) or s.new_view()
+    for event in s.events[s.view.applied + 1 :]:
         s.view.apply(event)
 
 

@@ -11,8 +11,9 @@ from trajlake.schemas.envelope import Event
 from ..journal_errors import JournalError
 from ..lease import LeaseError
 from .authority import acquire, principal_of
-from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, take
+from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, see_all, take
 from .errors import Busy, Cancelled, Misuse, Moved, Parked
+from .from_checkpoint import view_from
 from .late import hand_over
 from .leave import cancel, end_task, let_go, move, park
 from .mailroom import drain
@@ -66,6 +67,7 @@ def _without_lease(s: Session, known: Known) -> Steps:
         return None
     seen = s.fresh()
     adopt_history(seen, known)
+    see_all(seen)
     waits = _still_waiting(seen)
     return Outcome("parked", None, waits) if waits else None
 
@@ -112,11 +114,12 @@ class LiveLoop:
             return 0
         if s.closed_turn:
             return self._after_closed(s)
+        s.view = view_from(s, before_turn=s.open_turn) or s.view
         for event in s.of_turns(lambda turn: turn < s.open_turn):
             if event.sequence_number > s.view.applied:
                 s.view.apply(event)
         if s.ports.checkpoints is not None:
-            s.saving.turn_state = s.view.state
+            s.saving.turn_stands(s.view)
         s.enter_turn(s.open_turn, s.of_turns(lambda turn: turn >= s.open_turn))
         return s.open_turn
 
@@ -141,7 +144,7 @@ class LiveLoop:
             yield from s.checked_barrier()
             yield from forget_old(s)
         if s.ports.checkpoints is not None:
-            s.saving.turn_state = s.view.state
+            s.saving.turn_stands(s.view)
         s.enter_turn(number, [])
         yield from drain(s, steer=True)
         if s.cancelled():

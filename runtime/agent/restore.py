@@ -42,8 +42,8 @@ class Restored:
     workspace: str = ""
 
 
-def newest_checkpoint(s: Session) -> Steps:
-    """Return (event, `Loaded`) of the newest checkpoint that is not void and can be read here, or None."""
+def read_checkpoint(s: Session) -> Steps:
+    """Read the newest checkpoint that is not void and can be read here: `s.base`, and `s.base_seq` of its event."""
     for event in reversed(s.events):
         if event.type != "CheckpointSaved" or event.sequence_number in s.left.covered:
             continue
@@ -58,8 +58,8 @@ def newest_checkpoint(s: Session) -> Steps:
             continue
         s.saving.seq, s.saving.manifest = event.sequence_number, manifest
         s.use_bases(loaded.state, loaded.turn_start)
-        return event, loaded
-    return None
+        s.base, s.base_seq = loaded, event.sequence_number
+        return
 
 
 def restore(s: Session, workspace: str | None, *, roll_back: bool, because: str) -> Steps:
@@ -67,9 +67,8 @@ def restore(s: Session, workspace: str | None, *, roll_back: bool, because: str)
 
     `roll_back`: a person said so, whatever the policy says.
     """
-    found = yield from newest_checkpoint(s)
-    saved: Event | None = found[0] if found is not None else None
-    number = saved.sequence_number if saved is not None else None
+    number, loaded = s.base_seq, s.base
+    saved = s.event_at(number) if number is not None else None
     started: TaskStarted = s.events[0].body
     if started.workspace != "tracked":
         return Restored(number, "" if started.workspace == "none" else "as it stands")
@@ -81,7 +80,7 @@ def restore(s: Session, workspace: str | None, *, roll_back: bool, because: str)
     if now is not None and now.sha256 == wanted and _last_change_has_a_hash(s):
         files.tree, s.files = now, files
         return Restored(number, "as it stands")
-    base = (found[1].workspace if found is not None else None) or started.workspace_snapshot
+    base = (loaded.workspace if loaded is not None else None) or started.workspace_snapshot
     try:
         first: Folder = yield Block(partial(_read, s, base))
     except CannotApply as gone:

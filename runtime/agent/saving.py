@@ -9,6 +9,7 @@ the policy asks for it, and at the end. Otherwise the interval is Daly's, in who
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +25,9 @@ from .requests import Block, Steps
 if TYPE_CHECKING:
     from trajlake.schemas.state import State
 
+    from .context import Item
     from .session import Session
+    from .view import View
 
 _logger = logging.getLogger("trajlake")
 
@@ -39,10 +42,15 @@ class Saving:
     seq: int = -1
     manifest: Manifest | None = None
     turn_state: State | None = None
+    turn_items: Sequence[Item] | None = None
     pause_s: float = FIRST_PAUSE_S
     turns: int = 0
     began_s: float | None = None
     turn_s: float = 0.0
+
+    def turn_stands(self, view: View) -> None:
+        """Note what the state and the context are where a turn begins: a checkpoint within it holds both."""
+        self.turn_state, self.turn_items = view.state, tuple(view.context.items)
 
     def turn_begins(self, now_s: float) -> None:
         """Note the time at which a turn begins; the mean length of a turn follows the last few."""
@@ -80,7 +88,10 @@ def checkpoint(s: Session, cause: Cause) -> Steps:
             _logger.warning("trajectory %s: no checkpoint (%s): %s", s.trajectory_id, cause, error)
             return
     objects, saving = kept_everywhere(s.ports.blobs), s.saving
-    written: Written = yield Block(partial(save, objects, state, saving.turn_state, workspace, saving.manifest))
+    items = None if saving.turn_items is None else [(one.ref, one.hash, one.action_id) for one in saving.turn_items]
+    written: Written = yield Block(
+        partial(save, objects, state, saving.turn_state, workspace, saving.manifest, items=items)
+    )
     record = Record(
         tenant=s.tenant, trajectory_id=s.trajectory_id, covers=state.sequence_number, root=written.root, cause=cause,
         saved_at=s.ports.env.now_us(), workspace=workspace,

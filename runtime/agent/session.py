@@ -38,6 +38,7 @@ from .view import View
 if TYPE_CHECKING:
     from trajlake.schemas.state import State
 
+    from ..checkpoint import Loaded
     from .context import Item
     from .files import Files
 
@@ -71,6 +72,8 @@ class Session:
         self.events: list[Event] = []
         self.left: LeftBehind = NOTHING
         self.bases: tuple[State, ...] = ()
+        self.base: Loaded | None = None
+        self.base_seq: int | None = None
         self.rules = rules_of(setup.policy)
         self.files: Files | None = None
         self.saving = Saving()
