@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trajlake.schemas.envelope import Event
+from trajlake.schemas.state.budget import GRANT, SPENT
 
 from .ledger import Line, Seen, Visit, visits_of
 from .places import Told
@@ -208,7 +209,7 @@ def answers(found: Evidence) -> list[Any]:
         elif event.type in ("ToolResult", "ToolSettled"):
             status = body.status if event.type == "ToolResult" else {"executed": "ok"}.get(body.verdict, body.verdict)
             told.append((body.action_id, status, body.output))
-        elif event.type == "InputRead":
+        elif event.type == "InputRead" and body.kind not in (GRANT, SPENT):
             told.append((body.kind, body.name, body.value))
     return told
 
