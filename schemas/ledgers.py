@@ -137,7 +137,7 @@ RUNS: Final = Table(
     (
         _ROW,
         Column("run", "string", "", "<snapshot>-<random>: name of the run file", nullable=False),
-        Column("kind", "string", "", "compact | rebuild | maintain | retain | erase | hold", nullable=False),
+        Column("kind", "string", "", "compact | rebuild | maintain | retain | erase | hold | scan", nullable=False),
         _SNAPSHOT,
         Column("outcome", "string", "", "committed | lost | nothing_to_do | finished_other", nullable=False),
         Column("events_added", "int64", "rows", "rows new in events", nullable=False),

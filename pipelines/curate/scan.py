@@ -1,7 +1,8 @@
 """`trajlake scan`: every payload and blob of a lake, once per scanner version, into the ledger `secrets`.
 
 What has been scanned is noted per trajectory (up to which event, with that event's hash) and per blob under
-`_trajlake/scans/<version>/`, after the findings are in the ledger: a killed scan repeats work, never misses any.
+`_trajlake/scans/<version>/`, after the findings are in the ledger: a killed scan repeats work, never misses any. One
+that came to its end is a row of the ledger `runs`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import secrets as randomness
+import time
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from trajlake.pipelines.content_store import ContentStore
@@ -45,6 +48,7 @@ class ScanReport(NamedTuple):
 
 def scan(lake: Lake, snapshot: Snapshot) -> ScanReport:
     """Scan what of `snapshot` has not been scanned by this version. Safe to kill and to run twice at once."""
+    began_s = time.monotonic()
     known = scanned(lake)
     trajectories = read_table(lake, snapshot, "trajectories", ["tenant", "trajectory_id", "last_sequence", "head_hash"])
     trajectories = trajectories.sort("tenant", "trajectory_id")
@@ -61,7 +65,9 @@ def scan(lake: Lake, snapshot: Snapshot) -> ScanReport:
     absent = blobs.join(known, on=["tenant", "sha256"], how="anti").sort("tenant", "sha256")
     found += _note(lake, _in_blobs(lake, absent), seen)
     _remember(lake, snapshot, wanted, absent)
-    return ScanReport(SCANNER_VERSION, snapshot.number, len(wanted), payloads, len(absent), found)
+    report = ScanReport(SCANNER_VERSION, snapshot.number, len(wanted), payloads, len(absent), found)
+    _finish(lake, report, time.monotonic() - began_s)
+    return report
 
 
 def scanned(lake: Lake) -> pl.DataFrame:
@@ -134,6 +140,16 @@ def _note(lake: Lake, findings: list[dict[str, Any]], seen: set[str]) -> int:
     if fresh:
         append_ledger(lake, "secrets", fresh)
     return len(fresh)
+
+
+def _finish(lake: Lake, report: ScanReport, seconds: float) -> None:
+    """Note in the ledger `runs` that this snapshot was scanned to its end: audits judge secrets from there on."""
+    row = {
+        "run": f"{report.snapshot}-scan-{randomness.token_hex(8)}", "kind": "scan", "snapshot": report.snapshot,
+        "outcome": "committed", "events_added": 0, "events_removed": 0, "segments": 0, "seconds": seconds,
+        "report": msgspec.json.encode(report._asdict()).decode(),
+    }  # fmt: skip
+    append_ledger(lake, "runs", [row])
 
 
 def _remember(lake: Lake, snapshot: Snapshot, trajectories: pl.DataFrame, blobs: pl.DataFrame) -> None:

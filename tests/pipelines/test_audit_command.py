@@ -238,3 +238,17 @@ def test_real_imported_sessions_run_through_all_controls(tmp_path: Path, trajlak
     assert report.rows["events"] > 100
     assert (verdicts["Q15"], verdicts["Q16a"]) == ("pass", "pass")
     assert set(verdicts.values()) == {"pass", "not applicable"}
+
+
+def test_a_scan_of_the_snapshot_makes_the_controls_of_secrets_apply(tmp_path: Path, trajlake: Command) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    story = Story("leaky")
+    story.done()
+    story.add(MessageAdded(role="user", wire={"content": f"token {secret}"}, item_hash="0" * 64))
+    story.add(TaskEnded(status="completed"))
+    make_lake(tmp_path, [story])
+    before = trajlake("audit", "--lake", "lake", "--control", "Q13", "--control", "Q14")
+    assert before.stdout.count("no 'trajlake scan' covers this snapshot") == 2, before.stdout
+    assert trajlake("scan", "--lake", "lake").returncode == 1
+    after = trajlake("audit", "--lake", "lake", "--control", "Q13", "--control", "Q14")
+    assert (after.returncode, "Q13   pass" in after.stdout, "Q14   pass" in after.stdout) == (0, True, True)

@@ -66,7 +66,7 @@ def blob_hash(name: str) -> str:
 def blob(name: str) -> dict[str, Any]:
     """A reference to a blob, as `offload` makes it."""
     data = blob_bytes(name)
-    return {"$blob": blob_hash(name), "bytes": len(data), "kind": "text", "head": data[:200].decode()}
+    return {"$blob": blob_hash(name), "bytes": len(data), "kind": "text", "head": data[:200].decode(errors="ignore")}
 
 
 class Story:

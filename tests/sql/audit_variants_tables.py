@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.sql.audit_story import Story, blob, blob_hash, digest, minute
@@ -224,7 +225,7 @@ def q16a_erased(s: Story, bad: bool) -> Found:
 def q16a_erased_by_subject(s: Story, bad: bool) -> Found:
     s.edits.append((0, {"payload": None, "salt": None}))
     subject = own(s, "other") if bad else own(s, "subject")
-    s.stated = {"subjects": f'["{own(s, "subject")}"]'}
+    s.stated = {"subjects": json.dumps([own(s, "subject")], ensure_ascii=False)}
     s.ledger.append(("erasures", {"erasure_id": own(s, "e"), "epoch": 1, "state": "pending", "subject": subject}))
     return when(bad, "Q16a", 0)
 
@@ -355,7 +356,7 @@ def q20_erased(s: Story, bad: bool) -> Found:
 
 @variant()
 def q20_hold_by_subject(s: Story, bad: bool) -> Found:
-    s.stated = {"subjects": f'["{own(s, "subject")}"]'}
+    s.stated = {"subjects": json.dumps([own(s, "subject")], ensure_ascii=False)}
     hold(s, "place", trajectory_id=None, subject=own(s, "subject" if bad else "nobody"))
     return when(bad, "Q20", kept(s, 150, there=False))
 

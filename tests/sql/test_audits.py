@@ -10,8 +10,12 @@ import pytest
 
 from tests.sql import audit_fixture_stories
 from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, Place, found_by, laid_out, narrow, open_session
+from tests.sql.audit_layout import _ledgers as add_ledgers
+from tests.sql.audit_story import Story, minute, tables_of
 from trajlake.pipelines.audit_controls import chosen, controls, facts, lake_tables
-from trajlake.pipelines.audit_fixture import positive_control, read_fixture, run_fixture, write_fixture
+from trajlake.pipelines.audit_fixture import load_rows, positive_control, read_fixture, run_fixture, write_fixture
+from trajlake.pipelines.audit_run import findings, run_controls
+from trajlake.pipelines.audit_session import Session
 from trajlake.runtime.cli_errors import UserError
 from trajlake.schemas.tables import TABLES
 
@@ -116,6 +120,30 @@ def test_the_second_fixture_gives_its_findings_and_no_near_miss_in_every_scope()
         assert differing(found_by(session, selected), laid.in_scope) == []
     with open_session(SCOPE_NARROW, selected) as session:
         assert differing(found_by(session, selected), laid.in_scope) == []
+
+
+def test_a_data_set_without_a_list_holds_whatever_had_started_by_then() -> None:
+    story = Story("erased")
+    story.done()
+    story.ledger.append(("erasures", {"erasure_id": "e", "epoch": 1, "state": "complete", "trajectory_id": "erased",
+                                      "at": minute(60)}))  # fmt: skip
+    builds = {"before": ("sft", 50, None), "after": ("rlvr", 70, {"note": "cut elsewhere"}),
+              "earlier": ("sft", -3 * 24 * 60, None), "page": ("evidence", 70, None)}  # fmt: skip
+    for name, (kind, at, detail) in builds.items():
+        row = {"export_id": name, "kind": kind, "erasure_epoch": 0, "actor": "u", "at": minute(at), "detail": detail}
+        story.ledger.append(("exports", row))
+    tables = tables_of([story])
+    add_ledgers(tables, [story])
+    control = controls()["Q24"]
+    with Session(SCOPE_ALL, memory_limit="1GiB") as session:
+        load_rows(session, tables)
+        session.build_facts([control])
+        run_controls(session, [control], scanned=True)
+        said = {one.object: one.detail for one in findings(session)}
+    assert said == {
+        "before": "must_recut: built before the erasure (its trajectories are not recorded)",
+        "after": "violation: built after the erasure (its trajectories are not recorded)",
+    }
 
 
 def test_an_unknown_control_is_refused_with_the_list_of_those_there_are() -> None:
