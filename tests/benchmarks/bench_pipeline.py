@@ -50,6 +50,13 @@ class Side:
         return float(seconds)
 
 
+def with_bytecode(home: Path) -> dict[str, str]:
+    """The environment with compiled modules kept below `home`, as an ordinary installation has them."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {
+        "PYTHONPYCACHEPREFIX": str(home / "bytecode")
+    }
+
+
 def tree_pss_mib(pid: int) -> float:
     """Return the proportional set size of a process and everything below it, in MiB."""
     total = 0

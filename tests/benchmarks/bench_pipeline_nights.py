@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.benchmarks.bench_pipeline import with_bytecode
 from tests.benchmarks.measure import Row, interleaved, median_ratio
 from tests.benchmarks.pipeline_data import EVENTS_PER_TRAJECTORY, make_blob_landing, make_landing
 
@@ -37,7 +38,8 @@ def rows() -> Iterator[Row]:
 def run(module: str, landing: Path, out: Path, *flags: str) -> tuple[float, int]:
     """Run one side; return its seconds and rows."""
     command = [sys.executable, "-m", module, str(landing), str(out), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, check=False)
+    env = with_bytecode(landing.parent)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, env=env, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-400:]}")
     seconds, count = done.stdout.split()
