@@ -19,7 +19,7 @@ from trajlake.runtime.journal_errors import JournalError
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
 
-from .bulk_team import Helper, NotFresh, Share, Work, received
+from .bulk_team import Helper, NotFresh, Share, Work, asked, received
 from .import_run import ImportOptions, ImportRun, Outcome, info_of
 from .lake_side import LakeSide
 from .loss_report import LossReport, report_text
@@ -67,10 +67,10 @@ def import_bulk(side: LakeSide, groups: Sequence[Sequence[Source]], options: Imp
     work = Work(side, dealt([group for group in small if group], BATCH_SIZE_BYTES), options)
     team = [Helper(work) for _ in range(_processes(len(work.batches)) - 1)]
     try:
-        plan = door.begin(side.lake)
-        if plan is None:
+        begun = asked(work.context, lambda: door.begin(side.lake, options.tenant))
+        if begun is None:
             return None
-        known = door.known(plan, options.tenant)
+        plan, known = begun
         for helper in team:
             helper.tell((plan, known))
         rows = door.writer(plan)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import Queue
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,6 @@ from trajlake.runtime.journal_errors import JournalError
 from .import_run import ImportOptions, Outcome
 from .lake_side import LakeSide
 from .loss_report import LossReport
-from .parcels import Parcel
 
 PARCELS_WAITING_MAX: Final = 3
 """Parcels that a helper makes ahead of the process that writes them."""
@@ -65,11 +65,9 @@ class Helper:
         there.close()
 
     def tell(self, plan: tuple[Any, Any]) -> None:
-        """Give it what the lake's side decided."""
-        try:
+        """Give it what the lake's side decided. One that had no use for it may be done: its share says what it did."""
+        with suppress(OSError):
             self.pipe.send(plan)
-        except OSError:
-            raise _died() from None
 
     def end(self) -> None:
         """Stop it, whatever it does."""
@@ -78,20 +76,52 @@ class Helper:
         self.pipe.close()
 
 
-def received(pipe: Connection) -> Parcel | Share:
-    """Return what a helper sent; raise what it failed with, `JournalError` if it died."""
+def received(pipe: Connection) -> Any:
+    """Return what a process sent, a helper its parcels and its share; raise what it failed with.
+
+    Raises `JournalError` if it died.
+    """
     try:
         message: Any = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of our own
     except (EOFError, ConnectionError):
         raise _died() from None
     if isinstance(message, BaseException):
         raise message
-    found: Parcel | Share = message
-    return found
+    return message
+
+
+def asked(context: Any, ask: Callable[[], Any]) -> Any:
+    """Return what `ask` returns in a process of its own: what it loads goes with it. Raises what it raises."""
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(ask, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        return received(here)
+    finally:
+        process.join()
+        here.close()
+
+
+def _told(error: Exception) -> Exception:
+    """Return an error as a pipe takes it: itself, or one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    except Exception:  # noqa: BLE001 - whatever keeps it from being told
+        return JournalError(f"a process of the import failed: {type(error).__name__}: {error}")
+    return error
 
 
 def _died() -> JournalError:
     return JournalError("a process of the import died; nothing was committed, run the same import again")
+
+
+def _answer(ask: Callable[[], Any], pipe: Connection) -> None:
+    try:
+        found = ask()
+    except Exception as error:  # noqa: BLE001 - told to the process that asks, which raises it
+        found = _told(error)
+    pipe.send_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
 
 
 def _help(work: Work, pipe: Connection) -> None:
@@ -109,7 +139,7 @@ def _help(work: Work, pipe: Connection) -> None:
     except EOFError:
         return  # the process that writes is gone
     except Exception as error:  # noqa: BLE001 - told to the process that writes, which raises it
-        ready.put(error)
+        ready.put(_told(error))
     ready.put(None)
     sender.join()
 

@@ -7,13 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, Final
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
 from trajlake.runtime.durable_folders import DurableFolders
 from trajlake.runtime.env import exists
+from trajlake.runtime.journal_errors import JournalError
+from trajlake.runtime.reader import list_segments
 from trajlake.runtime.root import Root
+from trajlake.runtime.writer_options import WriterOptions
 
 from .bulk_run import import_bulk, worth_it
 from .import_run import ImportOptions, ImportRun, Outcome
@@ -52,9 +56,22 @@ def import_into_lake(
     if all(outcome.error for outcome in outcomes):
         return outcomes, None
     DurableFolders(root.env, landing.rpartition("/")[0]).ensure(landing)
+    seal_left_behind(root)
     Shipper(root, open_landing(landing, root.env, link=True)).run()
     report = commit(landing, lake)
     return outcomes, run.bulk if run.bulk and report.get("outcome") == "nothing_to_do" else report
+
+
+def seal_left_behind(root: Root) -> None:
+    """Seal what a killed import has appended: its events are known, so that no import would append to it again.
+
+    Only sealed segments are shipped. Writers that live are left alone, damaged ones to `trajlake journal verify`.
+    """
+    for writer in root.writers():
+        if all(segment.is_sealed for segment in list_segments(root.env, root.writer_folder(writer))):
+            continue
+        with suppress(JournalError):
+            root.claim(writer, WriterOptions(), create=False).close()
 
 
 class LakeRun(ImportRun):

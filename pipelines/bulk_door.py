@@ -61,31 +61,34 @@ def objects(plan: BulkPlan) -> BulkObjects:
     return BulkObjects(plan)
 
 
-def begin(lake: str) -> BulkPlan | None:
-    """See `bulk_import.begin`. Comes first: the engines are loaded here, told to give freed memory back at once.
+def begin(lake: str, tenant: str) -> tuple[BulkPlan, BulkKnown] | None:
+    """Return the plan and what the lake knows of a tenant; see `bulk_import.begin`.
 
-    They get one thread: the other cores have helpers, and each thread of theirs would keep memory of its own.
+    Best asked of a process that ends with the answer: what the engines keep for making tables goes with it.
+    """
+    _load_modestly()
+    from trajlake.pipelines import bulk_import
+
+    plan = bulk_import.begin(lake)
+    return None if plan is None else (plan, bulk_import.known(plan, tenant))
+
+
+def writer(plan: BulkPlan) -> BulkWriter:
+    """Return the writer of the plan's data files. Loads the engines."""
+    _load_modestly()
+    from trajlake.pipelines.bulk_rows import BulkWriter
+
+    return BulkWriter(plan.lake, plan.run, plan.partition_by)
+
+
+def _load_modestly() -> None:
+    """Tell engines that are not loaded yet to give freed memory back at once, and to use one thread.
+
+    The other cores have helpers, and each thread of an engine would keep memory of its own.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")  # of Polars
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    from trajlake.pipelines import bulk_import
-
-    return bulk_import.begin(lake)
-
-
-def known(plan: BulkPlan, tenant: str) -> BulkKnown:
-    """See `bulk_import.known`."""
-    from trajlake.pipelines import bulk_import
-
-    return bulk_import.known(plan, tenant)
-
-
-def writer(plan: BulkPlan) -> BulkWriter:
-    """Return the writer of the plan's data files."""
-    from trajlake.pipelines.bulk_rows import BulkWriter
-
-    return BulkWriter(plan.lake, plan.run, plan.partition_by)
 
 
 def commit(

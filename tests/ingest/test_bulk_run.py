@@ -199,6 +199,46 @@ def test_a_kill_leaves_nothing_or_all_and_the_next_run_completes_it(tmp_path: Pa
     assert imported(tmp_path, STRAIGHT, sessions)["total"]["events_added"] == 0
 
 
+KILLS_BY_ROOT = {
+    "while events are appended": (
+        "from trajlake.runtime.writer import Writer; seen = []; append = Writer.append\n"
+        "def append_(self, *a, **k):\n"
+        "    seen.append(1)\n"
+        "    if len(seen) == 3: os.kill(os.getpid(), 9)\n"
+        "    return append(self, *a, **k)\n"
+        "Writer.append = append_\n"
+    ),
+    "before the sources are stored": (
+        "from trajlake.ingest import import_run\n"
+        "import_run.ImportRun._store = lambda *_: os.kill(os.getpid(), 9)\n"
+    ),
+    "between a segment and its blobs": (
+        "from trajlake.ingest.shipper import Shipper\n"
+        "Shipper._look_again = lambda *_: os.kill(os.getpid(), 9)\n"
+    ),
+    "before the reports are shipped": (
+        "from trajlake.ingest.shipper import Shipper\n"
+        "Shipper._imports = lambda *_: os.kill(os.getpid(), 9)\n"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", KILLS_BY_ROOT)
+def test_a_kill_on_the_way_by_the_root_leaves_what_the_next_run_completes(
+    tmp_path: Path, sessions: Path, where: str
+) -> None:
+    prelude = f"import os\n{BY_ROOT}{KILLS_BY_ROOT[where]}"
+    killed = run(tmp_path, prelude, "import", "auto", str(sessions), "--lake", "lake")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    # Much that is new would go straight: what the root holds already must not.
+    imported(tmp_path, STRAIGHT, sessions)
+    imported(tmp_path, BY_ROOT, sessions, lake="other")
+    one, other = comparable(tmp_path / "lake"), comparable(tmp_path / "other")
+    for table in one:
+        assert one[table] == other[table], table
+
+
 @pytest.mark.long
 def test_a_lake_in_which_something_was_erased_is_not_written_straight(tmp_path: Path, sessions: Path) -> None:
     imported(tmp_path, STRAIGHT, sessions / "one.jsonl", sessions / "two.jsonl")
