@@ -31,19 +31,25 @@ from trajlake.runtime.root_log import RootLog
 from trajlake.runtime.root_view import RootView, StatusRow, status_row
 
 
+def hold_up(side: str) -> None:
+    """Hold up one side of the journal for 80 ms, before and after: where results are appended, or checkpoints noted."""
+    owner, name = (RootLog, "append") if side == "results" else (CheckpointFiles, "note")
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def held_up(self: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+        slow = side != "results" or any(event.type == "ToolResult" for event in given)
+        time.sleep(0.08 if slow else 0)
+        value = real(self, given, *args, **kwargs)
+        time.sleep(0.08 if slow else 0)
+        return value
+
+    setattr(owner, name, held_up)
+
+
 def paying_runner(slow: str = "") -> Runner:
-    """An agent that pays once, outside; `slow`: the side of the journal that is held up for 80 ms, before and after."""
+    """An agent that pays once, outside; `slow`: the side of the journal that is held up."""
     if slow:
-        owner, name = (RootLog, "append") if slow == "results" else (CheckpointFiles, "note")
-        real: Callable[..., Any] = getattr(owner, name)
-
-        def held_up(*args: Any, **kwargs: Any) -> Any:
-            time.sleep(0.08)
-            value = real(*args, **kwargs)
-            time.sleep(0.08)
-            return value
-
-        setattr(owner, name, held_up)
+        hold_up(slow)
     journal = Journal.open("journal")
 
     @journal.tool
@@ -134,12 +140,12 @@ def test_a_run_that_died_before_its_first_event_is_listed_as_unsent(tmp_path: Pa
     assert lives.bank() == ["990"]
 
 
-def classified(folder: Path, at: int, slow: str) -> tuple[dict[str, int], list[str]]:
+def classified(folder: Path, at: int, slow: str) -> tuple[dict[str, int], Any, list[str]]:
+    """Kill a life; return the stage of its payment then, and what it came to in the end, inside and outside."""
     lives = Lives(folder, slow)
     assert lives.run(at) is None
     stages = lives.row().stages
-    assert lives.to_the_end().result == ["paid"]
-    return stages, lives.bank()
+    return stages, lives.to_the_end().result, lives.bank()
 
 
 def settled_points(labels: list[str]) -> list[int]:
@@ -159,8 +165,10 @@ def same_on_both_sides(folder: Path, points: list[int], labels: list[str]) -> No
     for at in points:
         sides = [classified(folder / f"{at}-{side}", at, side) for side in ("results", "checkpoints")]
         assert sides[0] == sides[1], labels[at - 1]
-        assert sides[0][1] == ["990"], labels[at - 1]
-        assert sides[0][0] in ({"in_doubt": 1}, {"settled": 1}), labels[at - 1]
+        stages, result, bank = sides[0]
+        assert stages in ({"in_doubt": 1}, {"settled": 1}), labels[at - 1]
+        sent = labels[at - 1] != "before: tool pay"
+        assert (result, bank) == ((["paid"], ["990"]) if sent else ([None], [])), labels[at - 1]
 
 
 def test_a_kill_beside_the_payment_is_classified_the_same_whichever_side_is_slow(
@@ -196,9 +204,9 @@ def found_again(folder: Path, at: int, kill_resume_at: int) -> bool:
 def test_a_resume_that_is_killed_leaves_its_trajectory_listed_and_able_to_end(
     tmp_path: Path, labels: list[str]
 ) -> None:
-    """T32, at three boundaries of the resume."""
+    """T32, at two boundaries of the resume."""
     after = labels.index("after: tool pay") + 1
-    assert all(found_again(tmp_path / f"{number}", after, number) for number in (2, 9, 16))
+    assert all(found_again(tmp_path / f"{number}", after, number) for number in (2, 12))
 
 
 @pytest.mark.long
@@ -230,14 +238,17 @@ def test_processes_that_race_for_one_trajectory_all_get_its_one_outcome(tmp_path
     assert (tmp_path / "bank").read_text().splitlines() == ["t 990"]
 
 
-def test_sixteen_processes_that_start_on_a_new_root_agree_on_its_one_format(tmp_path: Path, project: Path) -> None:
+@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.long)])
+def test_processes_that_start_at_once_on_a_new_root_agree_on_its_one_format(
+    tmp_path: Path, project: Path, count: int
+) -> None:
     """T14: one root.json, a writer each, all of them done."""
-    told = race(tmp_path, project, [f"t{number}" for number in range(16)])
-    assert [out.strip() for out, _ in told] == ['["completed",[990]]'] * 16, told
+    told = race(tmp_path, project, [f"t{number}" for number in range(count)])
+    assert [out.strip() for out, _ in told] == ['["completed",[990]]'] * count, told
     root = Root.open(str(tmp_path / "root"), create=False)
     assert [one.name for one in (tmp_path / "root").glob("root.json*")] == ["root.json"]
-    assert len({one.trajectory_id for one in RootView(root).trajectories()}) == 16
-    assert len((tmp_path / "bank").read_text().splitlines()) == 16
+    assert len({one.trajectory_id for one in RootView(root).trajectories()}) == count
+    assert len((tmp_path / "bank").read_text().splitlines()) == count
 
 
 def ended_and_landed(folder: Path) -> Path:
