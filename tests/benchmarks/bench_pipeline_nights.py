@@ -20,7 +20,7 @@ from tests.benchmarks.pipeline_data import EVENTS_PER_TRAJECTORY, make_blob_land
 
 EVENTS = int(os.environ.get("TRAJLAKE_BENCH_EVENTS", "200000"))
 ROUNDS = 3
-BLOB_SEGMENTS, BLOBS_PER_SEGMENT, BLOB_LINES = 4, 60, 12_000
+BLOB_SEGMENTS, BLOBS_PER_SEGMENT, BLOB_LINES = 4, 60, 48_000
 PROJECT = Path(__file__).resolve().parent.parent.parent
 SHARED = PROJECT.parent / "shared" / "data"
 SIDE = "tests.benchmarks.pipeline_side"
