@@ -21,7 +21,7 @@ from trajlake.pipelines.bulk_rows import BulkWriter
 from trajlake.pipelines.commit import add_new_columns, commit_run, finish_half_done, head_handle
 from trajlake.pipelines.content_store import ContentStore, StoredBlob
 from trajlake.pipelines.decide import decided_snapshot
-from trajlake.pipelines.imports_table import Report, _row
+from trajlake.pipelines.imports_table import Report, row_of
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError, RunLost
 from trajlake.pipelines.ledger import append_run
@@ -106,7 +106,7 @@ def _drafted(
     blobs = [msgspec.to_builtins(blob) for _, blob in sorted(once.items())]
     draft.write("blobs", pl.DataFrame(blobs, schema=polars_schema(SNAPSHOT_TABLES["blobs"])), "blobs")
     texts = [(msgspec.json.decode(text, type=Report), text) for text in reports]
-    rows = [_row(report, text) for report, text in sorted(texts, key=lambda one: (one[0].tenant, one[0].sha256))]
+    rows = [row_of(report, text) for report, text in sorted(texts, key=lambda one: (one[0].tenant, one[0].sha256))]
     schema = polars_schema(SNAPSHOT_TABLES["imports"])
     imports = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema)
     draft.write("imports", imports, "imports")

@@ -18,7 +18,7 @@ import polars as pl
 from trajlake.ingest.parcels import Parcel
 from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.canonicalize import CANONICAL, canonicalize
-from trajlake.pipelines.decode import _hex_column
+from trajlake.pipelines.decode import hex_column
 from trajlake.pipelines.derive import derive
 from trajlake.pipelines.grown_files import GrownFiles
 from trajlake.pipelines.partitions import model_partition
@@ -101,9 +101,9 @@ def frame_of(parcel: Parcel) -> pl.DataFrame:
             "turn": pl.Series(turn, dtype=pl.Int32),
             "recorded_at": pl.Series(at, dtype=pl.Int64).cast(kinds["recorded_at"]),
             "payload": pl.Series(parcel.payloads, dtype=pl.Binary).cast(pl.String),
-            "salt": _hex_column(np.frombuffer(parcel.salts, "V16")),
-            "commitment": _hex_column(np.frombuffer(parcel.commitments, "V32")),
-            "cryptographic_hash": _hex_column(np.frombuffer(parcel.hashes, "V32")),
+            "salt": hex_column(np.frombuffer(parcel.salts, "V16")),
+            "commitment": hex_column(np.frombuffer(parcel.commitments, "V32")),
+            "cryptographic_hash": hex_column(np.frombuffer(parcel.hashes, "V32")),
         }
     ).with_columns(
         *(owners[name] for name in names),

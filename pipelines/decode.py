@@ -58,8 +58,8 @@ def event_columns(segment: SegmentColumns, path: str) -> pl.DataFrame:
     lengths = headers["payload_length"].astype(np.int64)
     if len(lengths) and int((payload_starts + lengths).max()) > segment.data_size:
         raise SegmentCorrupt(f"{path}: a frame reaches into the SEAL", path=path)
-    salts = _hex_column(headers["salt"])
-    hashes = _hex_column(headers["hash"])
+    salts = hex_column(headers["salt"])
+    hashes = hex_column(headers["hash"])
     texts = _text_views(segment.data, payload_starts, lengths, path)
     frame = pl.DataFrame(
         {
@@ -118,7 +118,7 @@ def _named(frame: pl.DataFrame, segment: SegmentColumns) -> pl.DataFrame:
     )
 
 
-def _hex_column(digests: np.ndarray[Any, Any]) -> pl.Series:
+def hex_column(digests: np.ndarray[Any, Any]) -> pl.Series:
     """Return fixed-size byte strings as a column of lower-case hex text, by one call over all of them."""
     width = digests.dtype.itemsize * 2
     text = np.ascontiguousarray(digests).tobytes().hex().encode()
@@ -160,4 +160,4 @@ def _commitments(
         sha256(b"".join((salt.encode(), b"\n", data[start:end]))).digest()
         for salt, (start, end) in zip(salts.to_list(), spans, strict=True)
     ]
-    return _hex_column(np.frombuffer(b"".join(digests), dtype="V32"))
+    return hex_column(np.frombuffer(b"".join(digests), dtype="V32"))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from trajlake.pipelines.arrow_schema import file_schema, partition_columns, polars_schema, stats_columns
 from trajlake.pipelines.partitions import partition_path
 from trajlake.pipelines.snapshot import FileAdd
-from trajlake.pipelines.table_files import _statistics, _text
+from trajlake.pipelines.table_files import partition_text, statistics_of
 from trajlake.schemas.columns import Table
 
 LEVEL: Final = 3
@@ -55,7 +55,7 @@ class GrownFiles:
             self._write({}, typed)
             return
         for key, part in typed.partition_by(self._columns, as_dict=True, maintain_order=True).items():
-            self._write({name: _text(value) for name, value in zip(self._columns, key, strict=True)}, part)
+            self._write({name: partition_text(value) for name, value in zip(self._columns, key, strict=True)}, part)
 
     def close(self) -> list[FileAdd]:
         """Close every file and return all that were written."""
@@ -74,7 +74,7 @@ class GrownFiles:
         inside = rows.select(self._schema.names)
         file.writer.write_table(inside.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema))
         file.rows += len(rows)
-        file.stats = _merged(file.stats, json.loads(_statistics(inside, self._bounded)))
+        file.stats = _merged(file.stats, json.loads(statistics_of(inside, self._bounded)))
 
     def _begin(self, folder: str, values: dict[str, str]) -> _File:
         name = f"{self._run}-bulk-{secrets.token_hex(4)}.parquet"

@@ -13,11 +13,10 @@ from trajlake.pipelines.content_store import ContentStore, StoredBlob
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import BlobDamaged
 from trajlake.pipelines.landing import blob_path
-from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.places import read, walk
 from trajlake.pipelines.run_plan import Plan
 from trajlake.pipelines.snapshot import Snapshot
-from trajlake.pipelines.table_files import read_rows
+from trajlake.pipelines.table_files import read_columns, read_rows
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 TABLE = SNAPSHOT_TABLES["imports"]
@@ -60,12 +59,13 @@ def new_imports(plan: Plan, lake: Lake, snapshot: Snapshot) -> NewImports:
         .iter_rows()
     }
     changed = {key[:2] for key, (_, text) in landed.items() if held.get(key) != text}
-    rows = [_row(report, text) for key, (report, text) in sorted(landed.items()) if key[:2] in changed]
+    rows = [row_of(report, text) for key, (report, text) in sorted(landed.items()) if key[:2] in changed]
     replaced = sorted({key[:2] for key in held} & changed)
     schema = polars_schema(TABLE)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema)
     names = {"tenant": pl.String, "sha256": pl.String}
-    sources = [blob for key in sorted(changed) if (blob := _source(plan, lake, snapshot, *key)) is not None]
+    absent = sorted(changed - _stored(lake, snapshot, {tenant for tenant, _ in changed}))
+    sources = [blob for key in absent if (blob := _source(plan, lake, *key)) is not None]
     return NewImports(frame, pl.DataFrame(replaced, schema=names, orient="row"), sources)
 
 
@@ -88,7 +88,8 @@ def _held(lake: Lake, snapshot: Snapshot) -> pl.DataFrame:
     return read_rows(lake.files(snapshot, "imports"), TABLE)
 
 
-def _row(report: Report, text: str) -> dict[str, Any]:
+def row_of(report: Report, text: str) -> dict[str, Any]:
+    """Return the row of `imports` for a report and its whole text."""
     return {
         "tenant": report.tenant,
         "sha256": report.sha256,
@@ -105,12 +106,17 @@ def _row(report: Report, text: str) -> dict[str, Any]:
     }
 
 
-def _source(plan: Plan, lake: Lake, snapshot: Snapshot, tenant: str, digest: str) -> StoredBlob | None:
-    for file in lake.files(snapshot, "blobs"):
-        if file.partition["tenant"] == tenant:
-            rows = scan_parquet(file.path)
-            if rows.filter(pl.col("sha256") == digest).select(pl.len()).collect().item():
-                return None
+def _stored(lake: Lake, snapshot: Snapshot, tenants: set[str]) -> set[tuple[str, str]]:
+    """Return (tenant, sha256) of every blob of these tenants that the lake names."""
+    files = [file for file in lake.files(snapshot, "blobs") if file.partition["tenant"] in tenants] if tenants else []
+    return {
+        (file.partition["tenant"], digest)
+        for file in files
+        for digest in read_columns([file], SNAPSHOT_TABLES["blobs"], ("sha256",))["sha256"]
+    }
+
+
+def _source(plan: Plan, lake: Lake, tenant: str, digest: str) -> StoredBlob | None:
     try:
         data = read(blob_path(plan.landing, tenant, digest))
         return ContentStore(lake.url).put(tenant, digest, data, plan.run)

@@ -43,7 +43,7 @@ def write_files(
 
     def write(place: tuple[tuple[Any, ...], pl.DataFrame]) -> FileAdd:
         key, rows = place
-        values = {name: _text(value) for name, value in zip(columns, key, strict=True)}
+        values = {name: partition_text(value) for name, value in zip(columns, key, strict=True)}
         relative = partition_path(columns, values)
         if not is_remote(directory):
             os.makedirs(os.path.join(directory, relative), mode=0o700, exist_ok=True)
@@ -66,11 +66,12 @@ def _write(
     path = os.path.join(directory, relative)
     inside = rows.drop(values)
     size = write_parquet(inside, path)
-    stats = _statistics(inside, stats_columns(table, partition_by))
+    stats = statistics_of(inside, stats_columns(table, partition_by))
     return FileAdd(path=relative, size=size, partition=values, rows=len(rows), stats=stats)
 
 
-def _statistics(rows: pl.DataFrame, columns: Sequence[str]) -> str:
+def statistics_of(rows: pl.DataFrame, columns: Sequence[str]) -> str:
+    """Return what the log says of rows: their number, and bounds and nulls of `columns`, as JSON text."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     for name in columns:
@@ -90,7 +91,8 @@ def _json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def _text(value: Any) -> str:
+def partition_text(value: Any) -> str:
+    """Return a partition value as the log and paths have it."""
     return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
