@@ -47,7 +47,7 @@ def import_into_lake(
     commit = lake_commit()
     journal, landing = inbox_of(lake)
     root = Root.open(journal)
-    side = LakeSide(lake.removeprefix("file://"), root, options.tenant)
+    side = LakeSide(lake, root, options.tenant)
     outcomes = []
     with LakeRun(side, options) as run:
         for outcome in run.run(paths):

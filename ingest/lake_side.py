@@ -41,7 +41,7 @@ class LakeSide:
     """One lake as seen by an import into it, with the root in its inbox. Nothing is read before it is asked for."""
 
     def __init__(self, lake: str, root: Root, tenant: str, door: Callable[[], Any | None] = lake_bulk) -> None:
-        self.lake = lake
+        self.lake = lake.removeprefix("file://")
         self.root = root
         self.tenant = tenant
         self.door = door

@@ -14,6 +14,7 @@ from trajlake.runtime.settings import Settings
 
 from .import_run import ImportOptions, ImportRun, Outcome
 from .into_lake import inbox_of, lake_commit
+from .lake_side import LakeSide
 from .landing_store import open_landing
 from .shipper import Shipper
 from .sources import find_sources
@@ -37,12 +38,13 @@ def follow_paths(
     journal, landing = inbox_of(settings.lake) if into_lake else (settings.journal, "")
     commit = lake_commit() if into_lake else None
     root = Root.open(journal)
+    side = LakeSide(settings.lake, root, options.tenant) if into_lake else None
     seen: dict[str, tuple[int, int]] = {}
     while rounds is None or rounds > 0:
         changed = _changed(paths, seen)
         if changed:
             added = 0
-            with ImportRun(root, options) as run:
+            with ImportRun(root, options, side) as run:
                 for outcome in run.run(changed):
                     added += outcome.events_added
                     if outcome.events_added or outcome.error:

@@ -18,6 +18,9 @@ import pytest
 from tests.ingest.reading import jsonl
 from tests.ingest.test_claude_code import block, call, result, user
 from tests.pipelines.lakes import everything, rows
+from trajlake.ingest.import_run import ImportOptions, Outcome
+from trajlake.ingest.watch import follow_paths
+from trajlake.runtime.settings import load
 
 STRAIGHT = "from trajlake.ingest import bulk_run; bulk_run.WORTH_BYTES = 1; bulk_run.BATCH_SIZE_BYTES = 1\n"
 BY_ROOT = "from trajlake.ingest import bulk_run; bulk_run.WORTH_BYTES = 1 << 60\n"
@@ -95,6 +98,7 @@ def test_rows_of_real_files_are_those_of_an_import_by_the_root(tmp_path: Path, s
         assert one[table] == other[table], table
 
 
+@pytest.mark.long
 def test_what_came_straight_is_known_afterwards_grows_and_does_not_change_unseen(
     tmp_path: Path, sessions: Path
 ) -> None:
@@ -131,6 +135,20 @@ def test_a_copy_of_a_session_that_came_straight_gives_only_what_is_new(tmp_path:
     mine = rows(tmp_path / "lake", "events").filter(trajectory_id="claude-code/fork")
     assert (mine["event_type"] == "ModelReplied").sum() == 1
     assert mine["payload"].str.contains('"origin":"copied"', literal=True).sum() == 7
+
+
+@pytest.mark.long
+def test_a_watched_folder_adds_only_the_tail_of_what_came_straight(tmp_path: Path, sessions: Path) -> None:
+    imported(tmp_path, STRAIGHT, sessions)
+    (sessions / "one.jsonl").write_bytes(jsonl(*session("one", turns=4)))
+    shown: list[Outcome] = []
+    follow_paths(
+        load(lake=str(tmp_path / "lake")), [str(sessions)], ImportOptions(format="claude-code"),
+        into_lake=True, show=shown.append, rounds=1,
+    )  # fmt: skip
+    assert [(Path(one.name).stem, one.events_known > 0) for one in shown] == [("one", True)]
+    assert len(rows(tmp_path / "lake", "trajectories")) == 6
+    assert (rows(tmp_path / "lake", "model_calls")["trajectory_id"] == "claude-code/one").sum() == 4
 
 
 @pytest.mark.long
