@@ -185,6 +185,7 @@ class Sweep:
 
 def open_trajectories(journal: str | None, tenant: str | None) -> Iterator[tuple[str, str]]:
     """(tenant, id) of every trajectory of the tenant that nobody holds and that did not end."""
+    from trajlake.runtime.recover_from import is_open
     from trajlake.runtime.root_log import RootLog
     from trajlake.runtime.stores import lease_store
 
@@ -194,8 +195,7 @@ def open_trajectories(journal: str | None, tenant: str | None) -> Iterator[tuple
     for record in sorted(lease_store(root).records(), key=lambda one: one.trajectory_id):
         if record.tenant != wanted or record.holder is not None:
             continue
-        events = log.read(record.tenant, record.trajectory_id, record).events
-        if events and all(event.type != "TaskEnded" for event in events):
+        if is_open(log.read(record.tenant, record.trajectory_id, record).events):
             yield record.tenant, record.trajectory_id
 
 
@@ -210,9 +210,8 @@ class Lost:
 def bring_back(url: str, settings: Settings, ids: list[str] | None) -> Lost:
     """Open `--from`, and make sure that this root has an arbiter in common with the one that was lost."""
     from trajlake.runtime.env import REAL_ENV
-    from trajlake.runtime.recover_from import LandingFolder, ReplicaSource
     from trajlake.runtime.root import Root
-    from trajlake.runtime.stores import local_folder, replica_at
+    from trajlake.runtime.stores import source_at
 
     named = settings.origins["landing"] != "default"
     root = Root.open(settings.journal, stores={"landing": settings.landing} if named else None)
@@ -221,14 +220,9 @@ def bring_back(url: str, settings: Settings, ids: list[str] | None) -> Lost:
             f"{root.path}: names neither landing nor replica, so it has no arbiter in common with the root that was "
             "lost: set landing (trajlake.toml, TRAJLAKE_LANDING), or open it with Journal.open(replica=URL)"
         )
-    folder = local_folder(url)
-    if folder is not None:
-        landing = LandingFolder(REAL_ENV, folder)
-        names = ids if ids is not None else landing.open_trajectories(settings.tenant)
-        return Lost(landing, frozenset((settings.tenant, name) for name in names))
-    if ids is None:
-        raise UserError(f"--from {url}: a replica has no list of trajectories: name them with --id ID")
-    return Lost(ReplicaSource(replica_at(url)), frozenset((settings.tenant, name) for name in ids))
+    source = source_at(url, REAL_ENV)
+    names = ids if ids is not None else source.open_trajectories(settings.tenant)
+    return Lost(source, frozenset((settings.tenant, name) for name in names))
 
 
 def recorded_agent(journal: str | None, tenant: str | None, trajectory_id: str, source: Any = None) -> str:

@@ -202,10 +202,23 @@ def read_trajectory(
     events: list[Event] = []
     info: TrajectoryInfo | None = None
     for folder, first_lsn in folders:
-        found, said = while_segments_go(partial(_read_writer, env, folder, first_lsn, key))
-        events += found
-        info = info or said
+        found = read_of_writer(env, folder, first_lsn, key)
+        events += found.events
+        info = info or found.info
     return events, info
+
+
+class OfWriter(NamedTuple):
+    """A trajectory's events in one writer's folder; `unsealed`: those of them that stand in unsealed segments."""
+
+    events: list[Event]
+    unsealed: list[Event]
+    info: TrajectoryInfo | None
+
+
+def read_of_writer(env: Env, folder: str, first_lsn: int, key: bytes) -> OfWriter:
+    """The same of one writer."""
+    return while_segments_go(partial(_read_writer, env, folder, first_lsn, key))
 
 
 def while_segments_go(read: Callable[[], T]) -> T:
@@ -222,9 +235,10 @@ def while_segments_go(read: Callable[[], T]) -> T:
     return read()
 
 
-def _read_writer(env: Env, folder: str, first_lsn: int, key: bytes) -> tuple[list[Event], TrajectoryInfo | None]:
-    """The same of one writer. Raises `FileNotFoundError` when a segment goes meanwhile."""
+def _read_writer(env: Env, folder: str, first_lsn: int, key: bytes) -> OfWriter:
+    """Raises `FileNotFoundError` when a segment goes meanwhile."""
     events: list[Event] = []
+    unsealed: list[Event] = []
     info: TrajectoryInfo | None = None
     segments = list_segments(env, folder)
     for place, segment in enumerate(segments):
@@ -234,12 +248,20 @@ def _read_writer(env: Env, folder: str, first_lsn: int, key: bytes) -> tuple[lis
         if segment.is_sealed:
             found, said = _read_sealed(env, segment, key)
         else:
-            scan = read_segment(env, segment.path)
-            found = [event for event in scanned_events(scan, first_lsn, stop) if _key_of(event) == key]
-            said = scan.infos.get(key)
+            found, said = _read_unsealed(env, segment, first_lsn, stop, key)
+            unsealed += found
         events += [event for event in found if event.lsn >= first_lsn]
         info = info or said
-    return events, info
+    return OfWriter(events, unsealed, info)
+
+
+def _read_unsealed(
+    env: Env, segment: SegmentFile, first_lsn: int, stop: int | None, key: bytes
+) -> tuple[list[Event], TrajectoryInfo | None]:
+    scan = read_segment(env, segment.path)
+    if scan.end != "corrupt" and key not in scan.infos:  # damage may hide what it looks for: then it is told
+        return [], None
+    return [event for event in scanned_events(scan, first_lsn, stop) if _key_of(event) == key], scan.infos.get(key)
 
 
 def _key_of(event: Event) -> bytes:

@@ -9,11 +9,14 @@ the new tenure copies it into this root.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
+
+import msgspec
 
 from trajlake.schemas.blobs import blob_hashes
 from trajlake.schemas.envelope import Event
+from trajlake.schemas.history import canonical
 from trajlake.schemas.ids import trajectory_key
 
 from .agent.ports import Blobs, Found, Log
@@ -41,6 +44,39 @@ class Source(Protocol):
         """A blob. Raises FileNotFoundError."""
         ...
 
+    def open_trajectories(self, tenant: str) -> list[str]:
+        """The ids of a tenant's live trajectories that began and did not end, sorted."""
+        ...
+
+
+def is_open(events: Iterable[Event]) -> bool:
+    """Whether a live trajectory with these events has not ended.
+
+    An end that does not count (its writer had lost the lease) is none: only canonical events say.
+    """
+    counting = canonical(events).events
+    if not counting or (counting[0].payload is not None and counting[0].body.origin != "live"):
+        return False
+    return all(event.type != "TaskEnded" for event in counting)
+
+
+class OpenOnes:
+    """Finds the open trajectories among the events of many, with no more in memory than decides it."""
+
+    def __init__(self) -> None:
+        self._events: dict[tuple[str, str], list[Event]] = {}
+
+    def add(self, event: Event) -> None:
+        """Take one event, in any order, copies too."""
+        light = event
+        if event.type not in ("TaskStarted", "LeaseAcquired"):
+            light = msgspec.structs.replace(event, payload=None)
+        self._events.setdefault((event.tenant, event.trajectory_id), []).append(light)
+
+    def of(self, tenant: str) -> list[str]:
+        """The ids of a tenant's open trajectories, sorted."""
+        return sorted(name for (whose, name), events in self._events.items() if whose == tenant and is_open(events))
+
 
 class LandingFolder:
     """A landing on this host: shipped segments and blobs in a folder."""
@@ -65,13 +101,11 @@ class LandingFolder:
         return read_file(self._env, f"{self._path}/blobs/{tenant}/{sha256[:2]}/{sha256}")
 
     def open_trajectories(self, tenant: str) -> list[str]:
-        """The ids of a tenant's trajectories that began here and did not end."""
-        begun: dict[str, bool] = {}
+        found = OpenOnes()
         for path in self._segments():
             for event in read_segment(self._env, path).events():
-                if event.tenant == tenant and event.type in ("TaskStarted", "TaskEnded"):
-                    begun[event.trajectory_id] = begun.get(event.trajectory_id, False) or event.type == "TaskEnded"
-        return sorted(name for name, ended in begun.items() if not ended)
+                found.add(event)
+        return found.of(tenant)
 
     def _segments(self) -> Iterator[str]:
         for folder in (f"{self._path}/writers", f"{self._path}/tails"):
@@ -94,6 +128,9 @@ class ReplicaSource:
 
     def get(self, tenant: str, sha256: str) -> bytes:
         return self._replica.get(tenant, sha256)
+
+    def open_trajectories(self, tenant: str) -> list[str]:
+        return self._replica.open_trajectories(tenant)
 
 
 class RecoveredLog:

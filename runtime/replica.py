@@ -73,6 +73,10 @@ class Replica(Protocol):
         """Return a blob, its hash checked. Raises FileNotFoundError if it is not held."""
         ...
 
+    def open_trajectories(self, tenant: str) -> list[str]:
+        """Return the ids of a tenant's live trajectories whose canonical history has no end, sorted."""
+        ...
+
 
 def frames_of(events: Sequence[Event], lsns: Iterable[int], info: TrajectoryInfo) -> list[Frame]:
     """Return events of one trajectory as frames; `lsns` are those their ticket tells. Raises `EventRefused`."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
@@ -12,7 +11,7 @@ from trajlake.schemas.ids import trajectory_key
 from .agent.ports import Found
 from .frame import TrajectoryInfo
 from .lease import LeaseRecord
-from .reader import list_segments, read_segment, read_trajectory, while_segments_go
+from .reader import read_of_writer
 from .root import Root
 from .ticket import Ticket
 from .writer import Writer
@@ -66,33 +65,18 @@ class RootLog:
             (self._root.writer_folder(writer), lsn) for writer, lsn in sorted(first_lsns.items()) if writer in present
         ]
         key = trajectory_key(tenant, trajectory_id)
-        events, _ = read_trajectory(self._root.env, places, key)
-        undurable = self._undurable(key, (writer for writer in first_lsns if writer in present))
-        tenures = record.tenures if record is not None else ()
-        missing = tuple(tenure.token for tenure in tenures if tenure.writer not in present)
-        return Found(events, undurable, complete=not missing, missing_tenures=missing)
+        own = self._root.writer_folder(self._writer.writer_id) if self._writer is not None else ""
+        events: list[Event] = []
+        undurable: list[Event] = []
+        for folder, first_lsn in places:
+            found = read_of_writer(self._root.env, folder, first_lsn, key)
+            events += found.events
+            if folder != own:  # what this process's writer neither wrote nor recovered
+                undurable += found.unsealed
+        return Found(events, undurable, complete=present.issuperset(first_lsns))
 
     def close(self) -> None:
         """Close the writer, if there is one; every lease must have been released before."""
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
-
-    def _undurable(self, key: bytes, writers: Iterable[str]) -> list[Event]:
-        """Events of the trajectory in unsealed segments that this process's writer neither wrote nor recovered."""
-        own = self._writer.writer_id if self._writer is not None else ""
-        found: list[Event] = []
-        for writer in writers:
-            if writer == own:
-                continue
-            found += while_segments_go(partial(self._unsealed, self._root.writer_folder(writer), key))
-        return found
-
-    def _unsealed(self, folder: str, key: bytes) -> list[Event]:
-        env = self._root.env
-        scans = [read_segment(env, one.path) for one in list_segments(env, folder) if not one.is_sealed]
-        return [event for scan in scans for event in scan.events() if _key_of(event) == key]
-
-
-def _key_of(event: Event) -> bytes:
-    return trajectory_key(event.tenant, event.trajectory_id)

@@ -2,7 +2,7 @@
 
 `root.json` maps `lease`, `mail`, `replica`, `landing` to URLs; without one, files in the root serve. A URL's scheme is
 looked up in the entry-point group `trajlake.stores`, whose value is called with (kind, url) and returns an object of
-the protocol that `kind` names: "lease", "mail", "arbiter" or "replica".
+the protocol that `kind` names: "lease", "mail", "arbiter", "replica" or "source".
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from .env import Env
 from .file_arbiter import FileArbiter
 from .file_lease import FileLeaseStore
 from .file_mail import FileMailStore
@@ -18,6 +19,7 @@ from .generations import Arbiter
 from .journal_errors import RootError
 from .lease import LeaseStore, Tenure
 from .mail import MailStore
+from .recover_from import LandingFolder, Source
 from .replica import Replica
 from .root import Root
 
@@ -74,15 +76,18 @@ def replica(root: Root) -> Replica | None:
     return found
 
 
-def replica_at(url: str) -> Replica:
-    """Return the replica at a URL. Raises `RootError` if nobody here opens it."""
-    found: Replica = _open("replica", url)
-    return found
-
-
 def fleet(url: str) -> Fleet:
     """Return the warm tier at `url` as something to ask for status. Raises `RootError` if nobody here opens it."""
     found: Fleet = _open("fleet", url)
+    return found
+
+
+def source_at(url: str, env: Env) -> Source:
+    """Return what `recover --from URL` reads: a landing or replica. Raises `RootError` if nobody here opens it."""
+    folder = local_folder(url)
+    if folder is not None:
+        return LandingFolder(env, folder)
+    found: Source = _open("source", url)
     return found
 
 

@@ -17,7 +17,8 @@ from typing import Final
 from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.frame import HEADER, HEADER_SIZE, FrameHeader, PreparedFrame, frame_size
 from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.replica import REPLICA_EPOCH, BlobNotHeld, Frame
+from trajlake.runtime.recover_from import OpenOnes
+from trajlake.runtime.replica import REPLICA_EPOCH, BlobNotHeld, Frame, events_of
 from trajlake.runtime.segment import ActiveSegment, Group
 from trajlake.runtime.segment_format import BLOCK_SIZE, SegmentHeader, encode_header
 from trajlake.runtime.segment_scan import scan_segment
@@ -57,9 +58,7 @@ class ObjectReplica:
     def read(self, tenant: str, trajectory_id: str) -> list[Frame]:
         """Reads every tail: they are few, since a landed segment takes their place."""
         wanted = trajectory_key(tenant, trajectory_id)
-        keys = [listed.key for listed in self._client.list("tails/") if _NAME.fullmatch(listed.key)]
-        with ThreadPoolExecutor(GETS_AT_ONCE, "trajlake-tails") as pool:
-            return [frame for frames in pool.map(lambda key: self._frames(key, wanted), keys) for frame in frames]
+        return [frame for frames in self.of_each(self.tails(), wanted).values() for frame in frames]
 
     def get(self, tenant: str, sha256: str) -> bytes:
         found = self._client.get(_blob_key(tenant, sha256))
@@ -77,7 +76,23 @@ class ObjectReplica:
                 dropped += 1
         return dropped
 
-    def _frames(self, key: str, wanted: bytes) -> list[Frame]:
+    def open_trajectories(self, tenant: str) -> list[str]:
+        found = OpenOnes()
+        for frames in self.of_each(self.tails()).values():
+            for event in events_of(frames):
+                found.add(event)
+        return found.of(tenant)
+
+    def tails(self) -> list[str]:
+        """The keys of the tail objects."""
+        return [listed.key for listed in self._client.list("tails/") if _NAME.fullmatch(listed.key)]
+
+    def of_each(self, keys: Sequence[str], wanted: bytes | None = None) -> dict[str, list[Frame]]:
+        """The frames of each sealed segment among these objects, of the trajectory `wanted` only if it is given."""
+        with ThreadPoolExecutor(GETS_AT_ONCE, "trajlake-tails") as pool:
+            return dict(zip(keys, pool.map(lambda key: self._frames(key, wanted), keys), strict=True))
+
+    def _frames(self, key: str, wanted: bytes | None) -> list[Frame]:
         found = self._client.get(key)
         if found is None:  # dropped meanwhile: the landed segment holds it
             return []

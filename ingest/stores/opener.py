@@ -12,10 +12,12 @@ from trajlake.runtime.store_urls import without_secrets
 
 
 def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lambda _: False) -> Any:
-    """Return the store of `kind` (lease, mail, arbiter, replica, warm or fleet) in a PostgreSQL. Nothing is asked yet.
+    """Return a store in PostgreSQL: lease, mail, arbiter, replica, source, warm or fleet. Nothing is asked yet.
 
     Password and certificates come from where libpq looks: PGPASSWORD, PGPASSFILE, ~/.pgpass, PGSSLROOTCERT, ...
     """
+    from trajlake.runtime.recover_from import ReplicaSource
+
     from .postgres_fleet import PostgresFleet
     from .postgres_lease import PostgresLeaseStore
     from .postgres_mail import PostgresArbiter, PostgresMailStore
@@ -32,6 +34,8 @@ def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = la
             return PostgresArbiter(database)
         case "replica":
             return PostgresReplica(database)
+        case "source":
+            return ReplicaSource(PostgresReplica(database))
         case "warm":
             return PostgresWarmTier(database)
         case "fleet":
@@ -48,13 +52,14 @@ def _database(url: str) -> Any:
 
 
 def open_object(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lambda _: False) -> Any:
-    """Return the store of `kind` (lease, mail, arbiter or replica) in object storage. Nothing is asked yet.
+    """Return the store of `kind` (lease, mail, arbiter, replica or source) in object storage. Nothing is asked yet.
 
     A server that ignores conditional puts is refused by the first call that would rely on them.
     """
     from .object_lease import ObjectLeaseStore
     from .object_mail import ObjectArbiter, ObjectMailStore
     from .object_replica import ObjectReplica
+    from .object_source import ObjectSource
 
     client = _client(url)
     match kind:
@@ -66,6 +71,8 @@ def open_object(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lamb
             return ObjectArbiter(client)
         case "replica":
             return ObjectReplica(client)
+        case "source":
+            return ObjectSource(client)
     raise RootError(f"{without_secrets(url)}: object storage keeps no {kind} store")
 
 

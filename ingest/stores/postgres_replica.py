@@ -75,6 +75,10 @@ class PostgresReplica:
             raise FileNotFoundError(f"blob {sha256} of {tenant!r} is not in {self._database.shown}")
         return bytes(row[0])
 
+    def open_trajectories(self, tenant: str) -> list[str]:
+        rows = self._database.run(lambda c: c.execute(statement("open_trajectories"), {"tenant": tenant}).fetchall())
+        return sorted(name for (name,) in rows)
+
     def _commit_durably(self, connection: Connection) -> None:
         connection.execute(statement("synchronous_commit"))
         if self._may_copy is None:

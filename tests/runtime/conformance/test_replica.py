@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.events import event_of, info_of
 from trajlake.runtime.replica import BlobNotHeld, Frame, events_of, frames_of
-from trajlake.schemas.chain import make_event
-from trajlake.schemas.events import VarSet
+from trajlake.schemas.chain import genesis, make_event
+from trajlake.schemas.events import LeaseAcquired, Payload, TaskEnded, TaskStarted, VarSet
 
 WRITER = "ab" * 16
 OTHER_WRITER = "cd" * 16
@@ -75,6 +75,34 @@ def test_trajectories_and_writers_are_kept_apart(keeper):
     assert numbers(replica) == [0, 1, 2, 3]
     assert numbers(replica, "order-8") == [0, 1]
     assert replica.read("other", "order-7") == []
+
+
+def test_open_trajectories_are_those_whose_canonical_history_has_no_end(keeper):
+    def of(name: str, *payloads: Payload, token: int = 1) -> list[Frame]:
+        events, prev = [], genesis("default", name)
+        for number, payload in enumerate(payloads):
+            event = make_event(
+                payload, tenant="default", trajectory_id=name, sequence_number=number, fencing_token=token, turn=-1,
+                recorded_at=5, salt=bytes(16), prev=prev,
+            )  # fmt: skip
+            events.append(event)
+            prev = event.hash
+        return frames_of(events, range(len(events)), info_of(name))
+
+    ended = of("ended", TaskStarted(), TaskEnded(status="completed"))
+    going = of("going", TaskStarted(), VarSet(name="x", value=1))
+    superseded = of("superseded", TaskStarted(), TaskEnded(status="completed"))
+    first = events_of(superseded)[0]
+    opening = make_event(
+        LeaseAcquired(token=2, after_token=1, after_sequence=0, after_hash=first.hash.hex()), tenant="default",
+        trajectory_id="superseded", sequence_number=1, fencing_token=2, turn=-1, recorded_at=5, salt=bytes(16),
+        prev=first.hash,
+    )  # fmt: skip
+    replica = keeper.replica()
+    for frames_given in (ended, going, superseded, frames_of([opening], [9], info_of("superseded"))):
+        replica.append(sha256(frames_given[0].data).hexdigest()[:32], frames_given)
+    assert keeper.replica().open_trajectories("default") == ["going", "superseded"]
+    assert keeper.replica().open_trajectories("other") == []
 
 
 def test_a_blob_is_held_for_its_tenant_and_read_back_whole(keeper):
