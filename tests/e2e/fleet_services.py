@@ -7,6 +7,7 @@ deadline has passed; that is what bounds how late a request can still act. `calm
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -32,76 +33,90 @@ def open_ledger(folder: Path, shop: str) -> sqlite3.Connection:
     return ledger
 
 
+class Shop:
+    """What one shop does with an order."""
+
+    def __init__(self, folder: Path, name: str, seed: int) -> None:
+        self.folder, self.name = folder, name
+        self.chance = random.Random(f"{seed} {name} {os.getpid()}")
+
+    def happens(self, share: float) -> bool:
+        return self.chance.random() < share and not (self.folder / "calm").exists()
+
+    def was_charged(self, key: str) -> bool:
+        with contextlib.closing(open_ledger(self.folder, self.name)) as ledger:
+            return bool(list(ledger.execute("select 1 from charges where key = ?", (key,))))
+
+    def charge(self, order: Any) -> bool:
+        """Charge, if it is not too late. False: nothing was charged, and nothing will be."""
+        with contextlib.closing(open_ledger(self.folder, self.name)) as ledger:
+            ledger.execute("begin immediate")
+            if self.name == "keys" and list(ledger.execute("select 1 from charges where key = ?", (order["key"],))):
+                ledger.execute("rollback")
+                return True
+            if time.time() > order["deadline"]:
+                ledger.execute("rollback")
+                return False
+            ledger.execute("insert into charges values (?, ?)", (order["name"], order["key"]))
+            ledger.execute("commit")
+            return True
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request to a shop."""
+
+    shop: Shop
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def answer(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        if self.shop.happens(0.03):
+            self.answer(500, {})
+            return
+        self.answer(200, {"charged": self.shop.was_charged(self.path.rpartition("/")[2])})
+
+    def do_POST(self) -> None:
+        order = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.shop.happens(0.08):
+            self.answer(503, {"charged": False})
+            return
+        if self.shop.happens(0.05):
+            self.answer(500, {})
+            return
+        if not self.shop.charge(order):
+            self.answer(503, {"charged": False})
+            return
+        if self.shop.happens(0.01):
+            os._exit(1)
+        if self.shop.happens(0.07):
+            self.close_connection = True
+            return
+        if self.shop.happens(0.03):
+            time.sleep(TIMEOUT_S * 1.2)
+        self.answer(200, {"receipt": order["name"]})
+
+
+class Server(ThreadingHTTPServer):
+    """Answers on a socket that outlives it."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that did not wait for the answer is nothing to tell of."""
+
+
 def serve(folder: Path, shop: str, listening: socket.socket, seed: int) -> None:
     """Answer until killed."""
-    chance = random.Random(f"{seed} {shop} {os.getpid()}")
-    ledger = open_ledger(folder, shop)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.0"
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def happens(self, share: float) -> bool:
-            return chance.random() < share and not (folder / "calm").exists()
-
-        def answer(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def do_GET(self) -> None:
-            if self.happens(0.03):
-                self.answer(500, {})
-                return
-            self.answer(200, {"charged": bool(self.of_key(self.path.rpartition("/")[2]))})
-
-        def of_key(self, key: str) -> list[Any]:
-            return list(ledger.execute("select name from charges where key = ?", (key,)))
-
-        def do_POST(self) -> None:
-            order = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.happens(0.08):
-                self.answer(503, {"charged": False})
-                return
-            if self.happens(0.05):
-                self.answer(500, {})
-                return
-            if not self.charge(order):
-                self.answer(503, {"charged": False})
-                return
-            if self.happens(0.01):
-                os._exit(1)
-            if self.happens(0.07):
-                self.close_connection = True
-                return
-            if self.happens(0.03):
-                time.sleep(TIMEOUT_S * 1.2)
-            self.answer(200, {"receipt": order["name"]})
-
-        def charge(self, order: Any) -> bool:
-            """Charge, if it is not too late. False: nothing was charged, and nothing will be."""
-            ledger_here = open_ledger(folder, shop)
-            try:
-                ledger_here.execute("begin immediate")
-                known = shop == "keys" and bool(
-                    list(ledger_here.execute("select 1 from charges where key = ?", (order["key"],)))
-                )
-                if not known and time.time() > order["deadline"]:
-                    ledger_here.execute("rollback")
-                    return False
-                if not known:
-                    ledger_here.execute("insert into charges values (?, ?)", (order["name"], order["key"]))
-                ledger_here.execute("commit")
-                return True
-            finally:
-                ledger_here.close()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
-    server.daemon_threads = True
+    handler = type("ShopHandler", (Handler,), {"shop": Shop(folder, shop, seed)})
+    server = Server(("127.0.0.1", 0), handler, bind_and_activate=False)
     server.socket.close()
     server.socket = listening
     server.serve_forever(poll_interval=0.05)

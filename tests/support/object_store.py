@@ -23,6 +23,7 @@ from pathlib import Path
 
 ACCESS_KEY, SECRET_KEY = "trajlake-test", "trajlake-test-secret"
 BUCKET = "lake"
+START_MAX_S = 180
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1",
     "AWS_DEFAULT_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true", "AWS_EC2_METADATA_DISABLED": "true",
@@ -51,10 +52,12 @@ class ObjectStore:
         (self.folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
         weed = Path(sys.executable).with_name("weed")
         ports = zip(("s3", "master", "volume", "filer"), range(self._base, self._base + 4), strict=True)
-        # Run in its folder: the filer keeps its own database in the working directory.
+        # Run in its folder: the filer keeps its own database in the working directory. A master that was killed waits
+        # for an election among itself before it leads again, by default for up to 20 s.
         self.process = subprocess.Popen(
             [str(weed), "server", "-ip=127.0.0.1", "-dir=data", "-s3", "-filer", "-s3.config=s3.json",
-             "-volume.max=200", "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0",
+             "-master.electionTimeout=1s", "-master.telemetry=false", "-volume.max=200",
+             "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0",
              *(f"-{name}.port={port}" for name, port in ports)],
             cwd=self.folder, stdout=subprocess.DEVNULL, stderr=(self.folder / "log").open("ab"), start_new_session=True,
         )  # fmt: skip
@@ -72,7 +75,7 @@ class ObjectStore:
         session = botocore.session.Session()
         session.set_credentials(ACCESS_KEY, SECRET_KEY)
         client = session.create_client("s3", endpoint_url=self.endpoint, region_name="us-east-1")
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + START_MAX_S
         while True:
             try:
                 with contextlib.suppress(
