@@ -1,6 +1,7 @@
 """Group `pipeline`, the rest: a second night, bytes in the lake per byte in the journal, blobs into the content store.
 
-200,000 events (`TRAJLAKE_BENCH_EVENTS` sets another size; 800,000 are a gigabyte). Every run is a process of its own.
+200,000 events, the nights 800,000, which are a gigabyte (`TRAJLAKE_BENCH_EVENTS` sets another size). Every run is a
+process of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tests.benchmarks.measure import Row, interleaved, median_ratio
 from tests.benchmarks.pipeline_data import EVENTS_PER_TRAJECTORY, make_blob_landing, make_landing
 
 EVENTS = int(os.environ.get("TRAJLAKE_BENCH_EVENTS", "200000"))
+NIGHT_EVENTS = int(os.environ.get("TRAJLAKE_BENCH_EVENTS", "800000"))
+"""A run costs some 0.3 s whatever it takes in: 1 % of a short night is less than that."""
 ROUNDS = 3
 BLOB_SEGMENTS, BLOBS_PER_SEGMENT, BLOB_LINES = 4, 60, 48_000
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -48,8 +51,8 @@ def run(module: str, landing: Path, out: Path, *flags: str) -> tuple[float, int]
 
 def second_night(home: Path) -> Row:
     """A night with 1 % new trajectories of the same tenants, days and models, against the first and an empty run."""
-    made = make_landing(home / "landing", EVENTS)
-    small = max(EVENTS_PER_TRAJECTORY, EVENTS // 100)
+    made = make_landing(home / "landing", NIGHT_EVENTS)
+    small = max(EVENTS_PER_TRAJECTORY, NIGHT_EVENTS // 100)
     first, count = run(SIDE, home / "landing", home / "lake", "derive")
     assert count == made
     empty = statistics.median(run(SIDE, home / "landing", home / "lake", "derive")[0] for _ in range(ROUNDS))
