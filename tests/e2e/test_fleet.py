@@ -123,7 +123,7 @@ def answer(scene: Scene, parked: dict[str, Any]) -> None:
 
 
 def test_a_small_fleet_charges_every_order_once(scene: Scene) -> None:
-    check(scene, seed=1, orders=36, workers=4, kills=6)
+    check(scene, seed=1, orders=24, workers=4, kills=5)
 
 
 @pytest.mark.long

@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from trajlake.runtime.recover_from import is_open
+from trajlake.schemas.chain import genesis, make_event
+from trajlake.schemas.envelope import Event
+from trajlake.schemas.events import LeaseAcquired, Payload, TaskEnded, TaskStarted
+
 AGENT = """
 import os
 from pathlib import Path
@@ -111,3 +116,23 @@ def test_without_recover_a_lost_record_is_refused_and_without_an_arbiter_so_is_r
     )
     assert nowhere.returncode == 2
     assert "no landing here" in nowhere.stderr
+
+
+def test_an_end_that_does_not_count_leaves_a_trajectory_open() -> None:
+    """Its worker had lost the lease: whoever took over goes on, and recovery must not pass the trajectory by."""
+
+    def event(payload: Payload, number: int, token: int, prev: bytes) -> Event:
+        return make_event(
+            payload, tenant="default", trajectory_id="t", sequence_number=number, fencing_token=token, turn=0,
+            recorded_at=0, salt=bytes(16), prev=prev,
+        )  # fmt: skip
+
+    started = event(TaskStarted(), 0, 1, genesis("default", "t"))
+    ended = event(TaskEnded(status="completed"), 1, 1, started.hash)
+    after = LeaseAcquired(token=2, after_token=1, after_sequence=0, after_hash=started.hash.hex())
+    opening = event(after, 1, 2, started.hash)
+    assert not is_open([started, ended])
+    assert is_open([started, ended, opening])
+    assert not is_open([started, ended, opening, event(TaskEnded(status="failed"), 2, 2, opening.hash)])
+    assert not is_open([])
+    assert not is_open([event(TaskStarted(origin="imported"), 0, 1, genesis("default", "t"))])

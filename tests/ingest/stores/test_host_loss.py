@@ -113,7 +113,12 @@ class Host:
         shutil.rmtree(self.folder / "work")
 
 
-@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(
+    params=[
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.long]),
+    ]
+)
 def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "postgres":
         from tests.support.postgres import schema_url
@@ -151,6 +156,7 @@ def test_an_empty_folder_goes_on_from_the_replica_with_equal_files_and_nothing_d
 
 
 @pytest.mark.s3
+@pytest.mark.long
 def test_a_landing_in_object_storage_is_recovered_from_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.object_store import CREDENTIALS, fresh_url, shared_endpoint
 
