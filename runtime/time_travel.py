@@ -145,7 +145,7 @@ class _Fold:
             latest = execution.context.latest
             if latest is not None:
                 self.built = [_number(ref) for ref in execution.context.builds().items(latest.built)]
-        self._behind = -1 if start is None else start.sequence_number
+        self._behind = NONE if start is None else start.sequence_number
         self._items, self._newest = frozenset(self.built), max(self.built, default=-1)
 
     def apply(self, event: Event) -> ShownCall | None:

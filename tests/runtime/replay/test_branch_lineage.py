@@ -16,6 +16,7 @@ from trajlake.runtime import Change, Journal, Misuse, ResumeRefused, Stubs, bran
 from trajlake.runtime.divergence import diverge
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.sources import RootSource
+from trajlake.runtime.time_travel import text_of, turn_view
 from trajlake.schemas.chain import verify
 from trajlake.schemas.envelope import Event
 
@@ -456,3 +457,21 @@ def test_changed_code_differs_in_a_branch_at_its_turn(counting: Counting) -> Non
 
     report = replay(other, counting.events(name), journal=counting.journal)
     assert (report.verdict, report.turn, report.component) == ("differs", 3, "variable: turns")
+
+
+def test_time_travel_shows_a_branch_with_what_it_inherited_and_whose_each_item_is(counting: Counting) -> None:
+    counting.record()
+    first = counting.branch("one", 1)
+    second = counting.branch(first, 3, Change(what="other task", messages={(2, 2): "count down"}))
+    record = RootSource(counting.journal.root, "default").record(second)
+    assert record is not None
+    view = turn_view(record, 3)
+    assert view is not None
+    (call,) = view.calls
+    assert [item.up for item in call.items] == [2, 0, 2, 2, 1, 1, 1, 1]
+    assert call.items[1].delivered["content"] == "count down"
+    assert "[0] ^2:1 message system" in text_of(view)
+    inherited = turn_view(record, 2)
+    assert inherited is not None
+    assert (inherited.calls[0].up, len(inherited.calls[0].items)) == (1, 6)
+    assert "authorized ^1:" in text_of(inherited)
