@@ -114,3 +114,14 @@ def test_every_report_answers_over_the_demos_lake(told: tuple[Path, str]) -> Non
     by_key = {row[0]: row[4] for row in answers["doubts_by_tool"]}
     assert by_key["charge"] == 1
     assert sum(row[2] for row in answers["outcomes"]) == 13
+
+
+def test_the_lake_of_the_demo_passes_every_control_that_applies(told: tuple[Path, str]) -> None:
+    folder, _ = told
+    done = Command(folder)("audit", "--lake", "trajlake-demo/lake", "--no-ledger", timeout_s=TIMEOUT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = {line.split()[0]: line[6:22].strip() for line in done.stdout.splitlines() if line[:1] in "QX"}
+    assert len(verdicts) == 30
+    assert set(verdicts.values()) == {"pass", "not applicable"}
+    unasked = {"Q13", "Q14", "Q16b", "Q20", "Q24", "X05"}
+    assert {name for name, verdict in verdicts.items() if verdict != "pass"} <= unasked
