@@ -125,6 +125,8 @@ def branch(
     before anything runs where a tool has no stand-in, the workspace cannot be as it was, or the model is not known;
     `NoSuchTurn` for a turn not reached.
     """
+    if at_turn < 0:
+        raise Misuse(f"branch: at_turn={at_turn}: a branch begins at a turn, from 0 on; the prologue is its root's")
     home, record = _open(source, id, journal)
     change = Change(what=change) if isinstance(change, str) else change
     lineage = [*_ancestors(record), Ancestor(record, _prefix(record, at_turn), at_turn)]

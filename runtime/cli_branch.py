@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def branch(
     trajectory_id: Annotated[str, typer.Argument(metavar="ID", help="The recorded trajectory.")],
     at_turn: Annotated[
-        int | None, typer.Option("--at-turn", metavar="N", help="Live from the beginning of this turn.")
+        int | None, typer.Option("--at-turn", min=0, metavar="N", help="Live from the beginning of this turn.")
     ] = None,
     change: Annotated[str, typer.Option("--change", metavar="TEXT", help="What is changed; it is recorded.")] = "",
     agent: AGENT = "",

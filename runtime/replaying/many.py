@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from ..agent.errors import Misuse
+from ..agent.errors import AgentError, Misuse
 from .diff import Change
 from .record import Source
 from .report import NOT_SHOWN, Report
@@ -62,7 +62,8 @@ def check(suite: Suite, trajectory_id: str) -> Report:
             return replay_run.replay(nobody, record, journal=nobody)
         agent, journal = load_agent(name, suite.journal_object)
     except Exception as error:  # noqa: BLE001 - one bad record must not hide what the others say
-        return _refused(trajectory_id, f"{type(error).__name__}: {error}")
+        told = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+        return _refused(trajectory_id, told)
     from ..replay_run import replay
 
     return replay(agent, record, journal=journal, cold=suite.cold, intercept=suite.intercept)

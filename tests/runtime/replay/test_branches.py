@@ -183,6 +183,8 @@ def test_a_tool_without_a_stand_in_stops_the_branch_before_it_runs(case: Case) -
         branch(case.journal, "clean", 1, "x", agent=case.agent, model=case.model, tools=Stubs(rest="refuse"))
     with pytest.raises(Misuse, match="no tool is named"):
         branch(case.journal, "clean", 1, "x", agent=case.agent, model=case.model, tools=Stubs(nope=1))
+    with pytest.raises(Misuse, match="at_turn=-1"):
+        branch(case.journal, "clean", -1, "x", agent=case.agent, model=case.model)
     assert RootSource(case.journal.root, "default").trajectory_ids() == ["clean"]
 
 
