@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -77,6 +79,23 @@ class LocalLanding:
         return status.st_size, time.time() - status.st_mtime
 
 
+class LandingRefused(OSError):
+    """The store behind a landing does not answer, or does not let us: mend that and ship again."""
+
+    exit_code = EXIT_COULD_NOT_RUN
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise LandingRefused(f"{where}: {what}; nothing is half there, ship again") from error
+
+
 class RemoteLanding:
     """An fsspec URL (object stores put whole objects; other stores get a temporary name and a move)."""
 
@@ -90,7 +109,8 @@ class RemoteLanding:
         self.url = url
 
     def put(self, path: str, data: bytes) -> None:
-        self._filesystem.pipe_file(self._full(path), data)
+        with _told(self.url):
+            self._filesystem.pipe_file(self._full(path), data)
         stored = self.size_and_age_s(path)
         if stored is None or stored[0] != len(data):
             raise OSError(f"{self.url}/{path}: the store holds {stored and stored[0]} bytes of {len(data)} after a put")
@@ -101,14 +121,16 @@ class RemoteLanding:
 
     def get(self, path: str) -> bytes | None:
         try:
-            data: bytes = self._filesystem.cat_file(self._full(path))
+            with _told(self.url):
+                data: bytes = self._filesystem.cat_file(self._full(path))
         except FileNotFoundError:
             return None
         return data
 
     def size_and_age_s(self, path: str) -> tuple[int, float] | None:
         try:
-            info: dict[str, Any] = self._filesystem.info(self._full(path), refresh=True)
+            with _told(self.url):
+                info: dict[str, Any] = self._filesystem.info(self._full(path), refresh=True)
         except FileNotFoundError:
             return None
         except TypeError:

@@ -140,7 +140,9 @@ def _tell(
     removed: int,
     imports: int,
 ) -> None:
-    report.segments_taken = len(moved.admitted)
+    tails = [one.segment for one in reports if one.segment.parts and one.segment.name in moved.admitted]
+    report.segments_taken = len(moved.admitted) - len(tails)
+    report.tails_read = sum(len(one.parts) for one in tails)
     report.segments_waiting += [(waiting.name, waiting.why) for waiting in moved.waiting]
     report.segments_corrupt = [(corrupt.name, corrupt.why) for corrupt in moved.corrupt]
     report.events_removed = removed
@@ -149,4 +151,3 @@ def _tell(
         setattr(report, name, sum(getattr(bucket, name) for bucket in buckets))
     report.forgotten = sorted({key for bucket in buckets for key in bucket.forgotten})
     report.trajectories_touched = sum(bucket.touched for bucket in buckets)
-    del reports

@@ -93,8 +93,8 @@ def _show(report: RunReport) -> None:
 def _lines(report: RunReport) -> list[tuple[str, Any]]:
     shown: list[tuple[str, Any]] = [("outcome", report.outcome.replace("_", " ")), ("snapshot", report.snapshot)]
     for name in (
-        "segments_taken", "events_added", "events_removed", "duplicates", "superseded", "held_back", "conflicts",
-        "trajectories_touched", "blobs_stored", "imports_added", "expired",
+        "segments_taken", "tails_read", "events_added", "events_removed", "duplicates", "superseded", "held_back",
+        "conflicts", "trajectories_touched", "blobs_stored", "imports_added", "expired",
     ):  # fmt: skip
         value = getattr(report, name)
         if value or name in ("segments_taken", "events_added"):

@@ -23,9 +23,9 @@ from trajlake.pipelines.decide import decided_snapshot
 from trajlake.pipelines.explode import REPORT_SUFFIX, explode
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import RunLost
-from trajlake.pipelines.landing import Taking, list_segments, take
+from trajlake.pipelines.landing import LandedSegment, Taking, list_segments, take, uncovered_tails
 from trajlake.pipelines.ledger import append_run
-from trajlake.pipelines.places import make_directory, resolved, store_errors
+from trajlake.pipelines.places import make_directory, open_place, resolved, store_errors
 from trajlake.pipelines.reduce import reduce
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.run_report import CompactOptions, RunReport
@@ -58,6 +58,7 @@ def compact(
 def _compact(landing: str, lake: str, options: CompactOptions, progress: Progress) -> RunReport:
     begun = time.monotonic()
     source = resolved(landing, "landing")
+    open_place(source)
     list_segments(source)
     if options.dry_run:
         return _dry_run(source, lake, options)
@@ -93,6 +94,7 @@ def _dry_run(landing: str, lake: str, options: CompactOptions) -> RunReport:
     taking = take(segments, cursors, strangers, options.declare_lost)
     report = _new_report(taking)
     report.outcome, report.segments_taken = "dry_run", len(taking.segments)
+    report.tails_read = sum(len(one.parts) for one in uncovered_tails(landing, taking, cursors))
     return report
 
 
@@ -109,7 +111,8 @@ def _one_run(
 ) -> RunReport:
     segments, strangers = list_segments(landing)
     taking = take(segments, snapshot.cursors, strangers, options.declare_lost)
-    plan = _plan(landing, lake, snapshot, standing, taking, options)
+    tails = uncovered_tails(landing, taking, snapshot.cursors)
+    plan = _plan(landing, lake, snapshot, standing, [*taking.segments, *tails], options)
     report = _new_report(taking)
     report.snapshot = snapshot.number
     make_directory(plan.staging)
@@ -151,11 +154,12 @@ def run_it(
 
 
 def _plan(
-    landing: str, lake: Lake, snapshot: Snapshot, standing: Standing, taking: Taking, options: CompactOptions
-) -> Plan:
+    landing: str, lake: Lake, snapshot: Snapshot, standing: Standing, segments: list[LandedSegment],
+    options: CompactOptions,
+) -> Plan:  # fmt: skip
     run = f"{snapshot.number + 1}-{secrets.token_hex(8)}"
     rebuild = tuple(snapshot.stale) if options.derive else ()
-    size = sum(segment.size for segment in taking.segments)
+    size = sum(segment.size for segment in segments)
     if rebuild:
         size += 4 * sum(file.size for file in lake.files(snapshot, "events"))
     before = None
@@ -172,7 +176,7 @@ def _plan(
         derive=options.derive,
         rebuild=rebuild,
         settled_before=before,
-        segments=tuple(taking.segments),
+        segments=tuple(segments),
         declared=options.declare_lost,
         standing=standing.needed(),
         silent=silent_trajectories(lake, snapshot, standing),

@@ -16,7 +16,7 @@ import zstandard
 
 from trajlake.pipelines.durable_files import FILE_MODE, make_directory
 from trajlake.pipelines.lake_errors import BlobDamaged, LakeMissing
-from trajlake.pipelines.places import is_remote, open_lake_place, put_if_absent, read
+from trajlake.pipelines.places import is_remote, open_place, put_if_absent, read
 
 LEVEL: Final = 3
 DIRECTORY: Final = "cas"
@@ -44,7 +44,7 @@ class ContentStore:
 
     def __init__(self, lake: str) -> None:
         self._lake = lake
-        open_lake_place(lake)
+        open_place(lake)
 
     def get(self, tenant: str, digest: str, path: str) -> bytes:
         """Return the bytes of an object by its `blobs` row. Raises `LakeMissing`, `BlobDamaged` on any difference."""

@@ -30,9 +30,9 @@ def advance(
 ) -> Advance:
     """Return where the cursors stand after a run that read these segments.
 
-    A corrupt segment closes its range as lost and the rest goes on; one that waits (a missing blob, a newer
-    format) stops its writer there. `unsettled` segments are read, but the cursor stays before them. Good bytes
-    for a range that was lost are admitted and end the loss.
+    Tails are admitted where they could be read, and move nothing. A corrupt segment closes its range as lost and the
+    rest goes on; one that waits (a missing blob, a newer format) stops its writer there. `unsettled` segments are read,
+    but the cursor stays before them. Good bytes for a range that was lost are admitted and end the loss.
     """
     moved = dict(cursors)
     admitted: set[str] = set()
@@ -41,6 +41,13 @@ def advance(
     held = frozenset(unsettled)
     by_writer: dict[str, list[SegmentReport | DeclaredLost]] = {}
     for report in reports:
+        if report.segment.parts:
+            if report.status == "ok":
+                admitted.add(report.segment.name)
+            else:
+                refused = corrupt if report.status == "corrupt" else waiting
+                refused.append(Waiting(report.segment.name, report.why))
+            continue
         by_writer.setdefault(report.segment.writer, []).append(report)
     for lost in declared:
         by_writer.setdefault(lost.writer, []).append(lost)

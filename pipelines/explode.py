@@ -6,9 +6,11 @@ an exception: one corrupt segment stops no other.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -41,16 +43,16 @@ def explode(plan_path: str, place: int) -> list[tuple[int, str]]:
     stem = os.path.join(plan.staging, f"{place:06d}")
     staged: list[tuple[int, str]] = []
     try:
-        sealed = _open(plan, segment)
-        rows = event_columns(sealed, segment.name)
-        stored, missing = _move_blobs(plan, rows)
+        opened = _open_tails(plan, segment) if segment.parts else [_open(plan, segment)]
+        rows = _rows_of(opened, segment.name)
+        stored, missing = _move_blobs(plan, rows) if opened else ([], [])
         if missing:
             report = SegmentReport(
                 segment=segment, status="missing_blobs", missing=tuple(missing), rows=len(rows),
                 why=f"blob {missing[0][1]} of tenant {missing[0][0]} has not landed ({len(missing)} missing)",
             )  # fmt: skip
         else:
-            staged = _stage(plan, sealed, rows, stem)
+            staged = _stage(plan, opened, rows, stem) if opened else []
             report = SegmentReport(segment=segment, status="ok", rows=len(rows), stored=tuple(stored))
     except SegmentNewer as error:
         report = SegmentReport(segment=segment, status="newer", why=str(error))
@@ -68,9 +70,24 @@ def _open(plan: Plan, segment: LandedSegment) -> SegmentColumns:
     return sealed
 
 
-def _stage(plan: Plan, sealed: SegmentColumns, rows: pl.DataFrame, stem: str) -> list[tuple[int, str]]:
-    owners = np.frombuffer(sealed.ordinals, "<u4")
-    bucket_of = np.array([bucket(info.key, plan.buckets) for info in sealed.trajectories], np.int64)[owners]
+def _open_tails(plan: Plan, tails: LandedSegment) -> list[SegmentColumns]:
+    """Return the tails that are still there: one that is gone meanwhile has been covered."""
+    opened = []
+    for name in tails.parts:
+        with contextlib.suppress(FileNotFoundError):
+            opened.append(open_sealed(os.path.join(plan.landing, name)))
+    if any(one.header.writer != tails.writer for one in opened):
+        raise SegmentCorrupt(f"{tails.name}: holds frames of another writer")
+    return opened
+
+
+def _rows_of(opened: Sequence[SegmentColumns], name: str) -> pl.DataFrame:
+    parts = [event_columns(one, name) for one in opened]
+    return parts[0] if len(parts) == 1 else pl.concat(parts, rechunk=False) if parts else pl.DataFrame()
+
+
+def _stage(plan: Plan, opened: Sequence[SegmentColumns], rows: pl.DataFrame, stem: str) -> list[tuple[int, str]]:
+    bucket_of = np.concatenate([_buckets_of(plan, one) for one in opened])
     staged = []
     for number in np.unique(bucket_of).tolist():
         part = rows.filter(pl.Series(bucket_of == number)) if plan.buckets > 1 else rows
@@ -80,6 +97,12 @@ def _stage(plan: Plan, sealed: SegmentColumns, rows: pl.DataFrame, stem: str) ->
         os.replace(temporary, path)
         staged.append((number, path))
     return staged
+
+
+def _buckets_of(plan: Plan, sealed: SegmentColumns) -> np.ndarray[Any, Any]:
+    owners = np.frombuffer(sealed.ordinals, "<u4")
+    of_trajectory = np.array([bucket(info.key, plan.buckets) for info in sealed.trajectories], np.int64)
+    return np.take(of_trajectory, owners)
 
 
 def bucket(key: bytes, buckets: int) -> int:

@@ -16,7 +16,7 @@ from trajlake.pipelines import object_places
 from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns, stats_columns
 from trajlake.pipelines.lake_errors import LakeDamaged, LakeError, LakeMissing, LakeUnreachable
 from trajlake.pipelines.object_places import first_line, is_remote, tried
-from trajlake.pipelines.places import make_directory, open_lake_place, resolved, sync_all, walk
+from trajlake.pipelines.places import make_directory, open_place, resolved, sync_all, walk
 from trajlake.pipelines.snapshot import (
     STATE_DIRECTORY,
     Snapshot,
@@ -57,7 +57,7 @@ class Lake:
 
     def __init__(self, path: str) -> None:
         self.url = path
-        open_lake_place(path)
+        open_place(path)
 
     @classmethod
     def open(cls, url: str | Path, *, create: bool = False, partition_by: tuple[str, ...] | None = None) -> Lake:

@@ -12,21 +12,26 @@ from typing import Final, NamedTuple
 
 from trajlake.pipelines import object_places
 from trajlake.pipelines.lake_errors import LakeMissing
-from trajlake.pipelines.places import entries, is_remote
+from trajlake.pipelines.places import entries, is_remote, walk
 from trajlake.pipelines.snapshot import Cursor, LostRange
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
+TAILS: Final = "tails"
 _WRITER: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class LandedSegment(NamedTuple):
-    """A segment file in landing. `name` is its path below landing; lsns are those of the name, both included."""
+    """A segment file in landing. `name` is its path below landing; lsns are those of the name, both included.
+
+    With `parts` it stands for the tails of one writer: these objects are read, as rows that move no cursor.
+    """
 
     name: str
     writer: str
     first: int
     last: int
     size: int
+    parts: tuple[str, ...] = ()
 
 
 class DeclaredLost(NamedTuple):
@@ -132,6 +137,29 @@ def take(
         else:
             chains.setdefault(segment.writer, []).append(segment)
     return Taking(chains, again, waiting, list(strangers))
+
+
+def uncovered_tails(landing: str, taking: Taking, cursors: Mapping[str, Cursor]) -> list[LandedSegment]:
+    """Return the tails (what `replicated` journals put between two segments) that no taken segment covers.
+
+    One entry a writer, by writer: there may be many small objects, and only their rows count.
+    """
+    reached = {writer: cursor.next for writer, cursor in cursors.items()}
+    for writer, chain in taking.chains.items():
+        reached[writer] = max(reached.get(writer, 0), *(segment.last + 1 for segment in chain))
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    for below in walk(os.path.join(landing, TAILS)):
+        writer, _, name = below.partition("/")
+        match = _NAME.fullmatch(name)
+        if match is not None and _WRITER.fullmatch(writer) and int(match[2]) >= reached.get(writer, 0):
+            found.setdefault(writer, []).append((int(match[1]), int(match[2]), f"{TAILS}/{below}"))
+    return [_tails_of(writer, sorted(parts)) for writer, parts in sorted(found.items())]
+
+
+def _tails_of(writer: str, parts: list[tuple[int, int, str]]) -> LandedSegment:
+    first, last = parts[0][0], max(part[1] for part in parts)
+    name = f"{TAILS}/{writer}/{first:020d}-{last:020d}"
+    return LandedSegment(name, writer, first, last, 0, tuple(part[2] for part in parts))
 
 
 def overlaps(segment: LandedSegment, lost: LostRange) -> bool:

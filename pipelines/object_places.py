@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _lakes: dict[str, ObjectClient] = {}
-"""Lakes by URL. Each is asked about conditional puts below itself: a role may be kept to its own prefix."""
+"""Lakes and landings by URL. Each is asked about conditional puts below itself: a role may reach no more than that."""
 
 
 def is_remote(path: str) -> bool:
@@ -52,8 +52,8 @@ def checked_url(url: str, what: str) -> str:
     return f"{SCHEME}{parts.netloc}/{parts.path.strip('/')}"
 
 
-def open_lake_place(url: str) -> None:
-    """Let the lake at `url` be written to: its probe for conditional puts stands below it."""
+def open_place(url: str) -> None:
+    """Ask for what stands below `url` by a client of its own: its probe for conditional puts stands below it too."""
     if url not in _lakes:
         from trajlake.ingest.stores.object_client import ObjectClient
 

@@ -21,7 +21,7 @@ from trajlake.pipelines.object_places import is_remote, store_errors
 STAGING_VARIABLE: Final = "TRAJLAKE_STAGING"
 
 __all__ = [
-    "entries", "exists", "is_remote", "make_directory", "open_lake_place", "put_if_absent", "put_replacing", "read",
+    "entries", "exists", "is_remote", "make_directory", "open_place", "put_if_absent", "put_replacing", "read",
     "remove", "remove_tree", "resolved", "scratch", "size", "store_errors", "sync_all", "sync_directory", "walk",
 ]  # fmt: skip
 
@@ -39,10 +39,10 @@ def resolved(url: str | Path, what: str) -> str:
     return os.path.abspath(text)
 
 
-def open_lake_place(url: str) -> None:
-    """Tell this process of a lake, before anything of it is asked; costs nothing, asks nothing."""
+def open_place(url: str) -> None:
+    """Tell this process of a lake or landing, before anything of it is asked; costs nothing, asks nothing."""
     if is_remote(url):
-        object_places.open_lake_place(url)
+        object_places.open_place(url)
 
 
 def scratch(place: str) -> str:

@@ -49,6 +49,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     snapshot: int = 0
     run: str = ""
     segments_taken: int = 0
+    tails_read: int = 0
     segments_waiting: list[tuple[str, str]] = []
     segments_corrupt: list[tuple[str, str]] = []
     strangers: list[str] = []

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from trajlake.pipelines.landing import list_segments
+from trajlake.pipelines.landing import TAILS, list_segments
+from trajlake.pipelines.places import entries
 from trajlake.pipelines.snapshot import read_snapshot, snapshot_numbers, snapshot_path
 
 
@@ -32,7 +33,7 @@ def nothing_new(landing: str, lake: str) -> int | None:
         return None
     newest = read_snapshot(folder, numbers[-1])
     segments, strangers = list_segments(landing)
-    if newest.stale or strangers:
+    if newest.stale or strangers or entries(os.path.join(landing, TAILS)):
         return None
     for segment in segments:
         cursor = newest.cursors.get(segment.writer)

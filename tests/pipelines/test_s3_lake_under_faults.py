@@ -71,10 +71,6 @@ def sigkilled_after(step: str, half: Half) -> None:
     half.check(step)
 
 
-def test_a_launcher_killed_after_its_events_commit_is_finished_by_the_next(half: Half) -> None:
-    sigkilled_after("events committed", half)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("step", SAMPLE)
 def test_a_launcher_killed_between_two_commits_leaves_nothing_half_done(half: Half, step: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.ingest.stores.histories import History, write
 from tests.support.faulty_proxy import faulty
 from tests.support.object_store import BUCKET, CREDENTIALS, fresh_url, shared_endpoint
-from trajlake.ingest.landing_store import LandingStore, open_landing
+from trajlake.ingest.landing_store import LandingRefused, LandingStore, open_landing
 from trajlake.ingest.shipper import Shipper
 from trajlake.runtime.env import REAL_ENV, read_file
 from trajlake.runtime.reader import list_segments
@@ -92,9 +92,10 @@ def test_expired_credentials_are_an_error_that_shipping_outlives(tmp_path, landi
     root = filled(tmp_path)
     with (
         faulty(shared_endpoint(), lambda *_: "expired") as proxy,
-        pytest.raises(OSError, match=r"(?i)expired|denied|forbidden"),
+        pytest.raises(LandingRefused, match=r"(?i)^s3://.*: .*(expired|denied|forbidden)") as refused,
     ):
         Shipper(root, landing_at(proxy.endpoint)).run()
+    assert refused.value.exit_code == 3
     landing = landing_at(shared_endpoint())
     assert Shipper(root, landing).run().segments_shipped == 3
     compare(root, landing)
