@@ -229,6 +229,10 @@ class Env:
         """Return seconds of a clock that never steps back."""
         return time.monotonic()
 
+    def give_way(self) -> None:
+        """Let the threads go first that wait for the interpreter now."""
+        time.sleep(0)
+
     def boottime_us(self) -> int:
         """Return µs since boot, time asleep included."""
         clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

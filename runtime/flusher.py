@@ -39,7 +39,7 @@ class Flusher:
         self._bell.acquire()
         self._asleep = False
         self._alarm = 0.0
-        self._watches = False
+        self._watches = self._lazy_came = False
         self._ringing_loop: asyncio.AbstractEventLoop | None = None
         self._room_waiters: list[Any] = []
         self._seal_asked = False
@@ -63,6 +63,7 @@ class Flusher:
             # Ring first: an interrupt behind the bell costs one idle look, one before it would cost the wake-up.
             if self._asleep and not ticket.lazy:
                 self._ring()
+            self._lazy_came = self._lazy_came or ticket.lazy
             if self._commit.offer(ticket, now) and self._asleep and self._is_due_before_alarm():
                 self._ring()
 
@@ -172,7 +173,7 @@ class Flusher:
             self._asleep = idle
         if batch:
             self._write(batch, now)
-            self._watches = True
+            self._watches, self._lazy_came = self._lazy_came, False
         if seal:
             self._chain.seal()
         if idle:
@@ -180,8 +181,8 @@ class Flusher:
         return True
 
     def _next_look(self, now: float, seal_due: float | None) -> float:
-        """When to look again if nobody rings. Behind a batch that is once within the lazy delay: lazy events that
-        come till then need no bell, and a writer at rest does not keep waking up.
+        """When to look again if nobody rings. Where lazy events come, that is once within their delay behind a batch:
+        those that come till then need no bell, and a writer at rest does not keep waking up.
         """
         due = self._commit.due_at()
         if due is None and self._watches:
@@ -220,6 +221,10 @@ class Flusher:
         )
         if self._first_barriers_us is not None:
             self._judge_barriers((durable_at - chain.barrier_begun_at) * 1e6)
+        if len(done) > 1:
+            # Whom this barrier woke is ready to append again, and would miss the next one by a hair: two groups would
+            # take turns for ever, each waiting for two barriers.
+            self._env.give_way()
 
     def _judge_barriers(self, taken_us: float) -> None:
         """The self-test at open, at no cost: the first barriers of a writer tell what the disk is."""

@@ -128,9 +128,9 @@ def open_loop() -> Iterator[Row]:
     p99_ms, p50_us = sides.median("ours", "p99_us") / 1000, sides.median("ours", "p50_us")
     yield Row("  its p99 beside the document's 0.5 ms", p99_ms, unit="ms", note=f"p50 {p50_us:.0f} us")
     for told in sides.found["raw"]:
-        told["own_p99_us"] = told["p99_us"]
-    measure = "  the same, counted from the moment at which the load's timer woke the agent"
-    yield sides.row(measure, "ours", "raw", None, "own_p99_us")
+        told["planned_p99_us"] = told["p99_us"]
+    measure = "  its p99 from the planned time on: asyncio's timers are up to 1 ms late"
+    yield sides.row(measure, "ours", "raw", None, "planned_p99_us")
 
 
 def effects() -> Iterator[Row]:
