@@ -5,7 +5,7 @@
 | context | the first item (or the head) that cannot be rebuilt as recorded | refuse | switch |
 | model | model, sampling | switch | pin (the policy brings it back), refuse |
 | prompt | prompt_version; recorded messages stand in any case | switch | pin, refuse |
-| tool_schema | tools, and each tool by name | switch | refuse |
+| tool_schema | tools, and each tool by name | switch | pin (`tool_pins`), refuse |
 | tool_schema | a tool with an intent in doubt that would be sent or probed again | refuse, always | |
 | contract | policy: the one in force decides from now on | switch | |
 | contract | budget, principal: the recorded one stands until it is revised | recorded | |
@@ -28,6 +28,7 @@ from .errors import ResumeRefused
 from .requests import Steps
 from .session import Session
 from .settle import in_doubt
+from .tool_pins import pinned_tools
 
 _UNSAID = object()
 
@@ -102,7 +103,7 @@ def _compared(s: Session, order: Order) -> Iterator[Finding]:
     yield Finding("tool_schema", "tools", started.tool_schema_version, order.tool_schema_version, "")
     for name, tool in s.setup.tools.items():
         if old := _schema_of(s, name):
-            yield Finding("tool_schema", name, old, tool.schema_hash, "switch")
+            yield Finding("tool_schema", name, old, tool.schema_hash, "pin" if "tools" in s.pins else "switch")
     yield Finding("contract", "policy", started.policy_version, policy_version(s.setup.policy), "switch")
     budget = {unit: normal(str(amount)) for unit, amount in order.budget.items()}
     yield Finding("contract", "budget", started.budget, budget or started.budget, "recorded")
@@ -124,6 +125,10 @@ def _pinned(s: Session, found: Finding) -> bool:
     if found.component == "sampling":
         s.pins["sampling"] = started.sampling
         return True
+    if found.what == "tool_schema":
+        if "tools" not in s.pins and (pins := pinned_tools(s, reversed(s.events))) is not None:
+            s.pins["tools"] = pins
+        return "tools" in s.pins
     if found.what == "model" and s.rules.pinned_model is not None:
         s.pins["model"] = s.rules.pinned_model(started.model, started.model_version)
     return found.what == "prompt" or s.pins.get("model") is not None

@@ -33,6 +33,7 @@ from .inputs import at_once, compact, message, read_input, set_var
 from .model_call import Ask, ToolCall
 from .session import Session
 from .table import AGED
+from .tool_pins import as_recorded
 
 if TYPE_CHECKING:
     from trajlake.schemas.state import IntentState, State
@@ -305,6 +306,8 @@ class TurnHandle:
             raise Misuse("turn.model: give a model here, or to journal.run")
         registered = self._s.setup.tools
         offered = list(registered.values()) if tools is None else [_tool(one, registered) for one in tools]
+        if "tools" in self._s.pins:
+            offered = as_recorded(self._s, offered)
         return Ask(
             model=chosen, tools=offered, purpose=purpose, messages=messages, on_delta=on_delta, retry=retry,
             parameters=self._t._parameters if parameters is None else parameters,

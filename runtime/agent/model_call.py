@@ -203,7 +203,7 @@ def _attempt(
 
     common: dict[str, Any] = {
         "format": ask.model.format, "attempt": attempt, "context": built.sequence_number,
-        "duration_ms": elapsed_ms, "system_no": system_no,
+        "duration_ms": elapsed_ms, "system_no": system_no, "endpoint": getattr(ask.model, "endpoint", None) or "",
     }  # fmt: skip
     error = done.error
     raw: str | None = None

@@ -43,6 +43,7 @@ ROWS: Final = (
         ("test_a_constraint_withdrawn_at_its_source_allows_a_restart_only",)),
     Row("model, prompt or tool schema changed", "switch, pin or refuse", "DriftDetected",
         ("test_another_model_is_switched_to_pinned_or_refused",
+         "test_a_pinned_model_sees_the_tools_it_was_shown_while_the_code_goes_on",
          "test_changed_tools_policy_and_model_are_drift_and_raise_system_no")),
     Row("budget or principal offered anew", "the recorded one stands", "DriftDetected",
         ("test_a_principal_or_budget_offered_anew_is_drift_of_the_contract_and_the_recorded_one_stands",)),

@@ -19,6 +19,7 @@ from ..agent.ports import Ports
 from ..agent.requests import Steps
 from ..agent.session import Session, Setup, serves
 from ..agent.table import Table, operation_of
+from ..agent.tool_pins import pinned_tools
 from ..agent.view import View
 from .explain import Difference, context_difference, telling
 from .judge import Judge
@@ -95,6 +96,8 @@ class ReplaySession(Session):
         self.principal = started.principal
         self.end = next(iter(record.outline.of_type("TaskEnded")), None)
         self.drifts = [event.body for event in record.outline.of_type("DriftDetected")]
+        if any((one.what, one.choice) == ("tool_schema", "pin") for one in self.drifts):
+            self.pins["tools"] = pinned_tools(self, reversed(list(record.read()))) or {}
         self.closed = {event.turn for event in record.outline.of_type("Resumed") if event.body.close_turn}
         first = record.outline.first_reply
         self.model = RecordedModel(started.model, started.model_version, first.body.format if first else "")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from trajlake.runtime import Allow, Ask, Deny, ResumeRefused
+from trajlake.runtime import Allow, Ask, Deny, ResumeRefused, replay
 from trajlake.runtime.agent import texts
+from trajlake.runtime.agent.tool_pins import still_takes
 from trajlake.runtime.models import scripted
 from trajlake.schemas.history import canonical
 
@@ -195,6 +196,80 @@ def test_arguments_of_a_doubtful_intent_that_would_mean_something_else_refuse_th
     action = bench.bodies("ToolIntent")[0].action_id
     opened(True).settle("t", action, executed=True, because="seen")
     assert opened(True).run(plain_agent(), "t", model=model).status == "completed"
+
+
+def test_a_pinned_model_sees_the_tools_it_was_shown_while_the_code_goes_on(bench: Bench) -> None:
+    """The new code documents `put` otherwise, gives it an argument with a default, and brings a tool of its own."""
+    dies = True
+    shown: list[Any] = []
+
+    class Watched:
+        name, version, format = "m", "1", "openai.chat/1"
+
+        def request(self, context: Any, tools: Any) -> bytes:
+            shown.append([(tool.name, tool.description, sorted(tool.schema["properties"])) for tool in tools])
+            return scripted([[("put", {"cents": 5})], "done"]).request(context, tools)
+
+        def send(self, request: bytes, on_delta: Any = None) -> bytes:
+            return scripted([[("put", {"cents": 5})], "done"]).send(request, on_delta)
+
+    def opened(new: bool, choice: str) -> Any:
+        journal = bench.fresh(policy=Policy(on_drift={"tool_schema": choice}))
+        if not new:
+
+            @journal.tool(effect="read")
+            def put(cents: int) -> str:
+                """Put money away."""
+                return f"old {cents}"
+
+        else:
+
+            @journal.tool(effect="read", name="put")
+            def grown(cents: int, currency: str = "EUR") -> str:
+                """Put money elsewhere."""
+                return f"new {cents} {currency}"
+
+            @journal.tool(effect="read")
+            def get() -> str:
+                return ""
+
+        return journal
+
+    def agent(t: Any) -> None:
+        t.context.user("go")
+        for turn in t.turns():
+            reply = turn.model()
+            t.vars["last"] = [one.output for one in turn.tools(reply.calls)] or t.vars["last"]
+            if dies:
+                raise Died
+            if not reply.calls:
+                t.finish(t.vars["last"])
+
+    with pytest.raises(Died):
+        opened(False, "pin").run(agent, "t", task=1, model=Watched())
+    dies = False
+    journal = opened(True, "pin")
+    assert journal.run(agent, "t", model=Watched()).result == ["old 5"]
+    assert shown == [[("put", "Put money away.", ["cents"])]] * 2
+    drift = {one.component: (one.choice, one.system_no) for one in bench.bodies("DriftDetected")}
+    assert drift == {"tools": ("pin", 0), "put": ("pin", 0)}
+    report = replay(agent, bench.events(), journal=journal, cold=True)
+    assert "currency" in report.text(), "the model's context is the same, what the new code makes of its call is not"
+    assert replay(agent, bench.events(), journal=opened(False, "pin"), cold=True).same
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "fits"),
+    [
+        ({"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"type": "integer"}}}, True),
+        ({"properties": {"a": {"type": "string"}}}, {"properties": {"a": {"type": "integer"}}}, False),
+        ({"properties": {"a": {}, "b": {}}, "required": ["b"]}, {"properties": {"a": {}}}, False),
+        ({"properties": {"a": {}, "b": {}}}, {"properties": {"a": {}}, "required": ["a"]}, True),
+        ({"properties": {}, "additionalProperties": False}, {"properties": {"a": {}}}, False),
+    ],
+)
+def test_a_tool_can_be_pinned_where_the_code_still_takes_every_such_call(now: Any, then: Any, fits: bool) -> None:
+    assert still_takes(now, then) is fits
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,9 @@ def test_a_charge_cut_off_before_its_result_is_made_once_and_replays_the_same(
         events = canonical(RootLog(journal.root).read("default", "t", None).events).events
         assert verify(events) == []
         assert sum(event.type == "ToolSettled" for event in events) == 1
+        if not recipe.endswith("_client"):
+            asked = {event.body.endpoint for event in events if event.type == "ModelReplied"}
+            assert asked == {f"{served.url}/chat/completions"}, "a resume can go to the server that holds the prefix"
         brought = {event.body.role for event in events if event.type == "MessageAdded"}
         assert brought <= {"system", "user"}, "replies and results come back as the items they are recorded as"
         for cold in (False, True):
