@@ -20,7 +20,7 @@ from .import_run import ImportOptions, Outcome
 from .lake_side import LakeSide
 from .loss_report import LossReport
 
-PARCELS_WAITING_MAX: Final = 3
+PARCELS_WAITING_MAX: Final = 2
 """Parcels that a helper makes ahead of the process that writes them."""
 
 

@@ -25,7 +25,7 @@ from trajlake.pipelines.partitions import model_partition
 from trajlake.pipelines.snapshot import FileAdd
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
-BATCH_SIZE_BYTES: Final = 4 * 1024 * 1024
+BATCH_SIZE_BYTES: Final = 2 * 1024 * 1024
 """Payload bytes of a batch: memory is a small multiple of it."""
 NO_WRITER: Final = "0" * 32
 """`writer` of rows that no journal ever held; their lsn is -1."""
