@@ -6,9 +6,10 @@ Readers may run beside a live writer, in any process. They hand out every valid 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
@@ -33,6 +34,11 @@ from .segment_scan import SegmentScan, scan_segment
 
 T = TypeVar("T")
 
+FRAME_READ: Final = 4_096
+"""Bytes read at a place where a frame is to stand: nearly every one fits."""
+AHEAD_MAX: Final = 256 * 1024
+AHEAD_GAP_MAX: Final = 16 * 1024
+"""Bytes between two wanted frames that are rather read over than skipped."""
 LOOKS_MAX: Final = 100
 """Looks at a folder from which segments go; more in a row than retention ever takes."""
 
@@ -276,14 +282,46 @@ def _read_sealed(env: Env, segment: SegmentFile, key: bytes) -> tuple[list[Event
     infos: dict[int, TrajectoryInfo] = {}
     fd = env.open(segment.path)
     try:
-        events = [event_in(env, fd, segment, seal, index, infos) for index in wanted]
+        ahead = ReadAhead(env, [seal.offsets[index] for index in wanted], segment.size_bytes)
+        events = [event_in(ahead, fd, segment, seal, index, infos) for index in wanted]
     finally:
         env.close(fd)
     return events, infos[seal.ordinals[wanted[0]]]
 
 
+class Reads(Protocol):
+    """What reads a file at a place: the host, or what read ahead of it."""
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes: ...
+
+
+class ReadAhead:
+    """Serves reads at `offsets`, asked for in rising order, from few and long reads of the file."""
+
+    def __init__(self, env: Env, offsets: Sequence[int], file_size: int) -> None:
+        self._env, self._offsets, self._file_size = env, offsets, file_size
+        self._start, self._held = 0, b""
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Return the bytes there, as the host would."""
+        if offset < self._start or offset + size > self._start + len(self._held):
+            self._start, self._held = offset, self._env.pread(fd, max(size, self._length(offset)), offset)
+        at = offset - self._start
+        return self._held[at : at + size]
+
+    def _length(self, offset: int) -> int:
+        """How far to read from a place: over all that follow it closely."""
+        end = offset
+        for place in range(bisect_left(self._offsets, offset), len(self._offsets)):
+            following = self._offsets[place]
+            if following - end > AHEAD_GAP_MAX or following - offset > AHEAD_MAX:
+                break
+            end = following
+        return min(end - offset + FRAME_READ, self._file_size - offset)
+
+
 def event_in(
-    env: Env, fd: int, segment: SegmentFile, seal: Seal, index: int, infos: dict[int, TrajectoryInfo]
+    env: Reads, fd: int, segment: SegmentFile, seal: Seal, index: int, infos: dict[int, TrajectoryInfo]
 ) -> Event:
     """Read one event of a sealed segment by its index, both CRCs checked."""
     ordinal = seal.ordinals[index]
@@ -299,10 +337,10 @@ def event_in(
     return to_event(header, payload, infos[ordinal], segment.header.writer)
 
 
-def frame_in(env: Env, fd: int, segment: SegmentFile, offset: int) -> tuple[FrameHeader, bytes]:
+def frame_in(env: Reads, fd: int, segment: SegmentFile, offset: int) -> tuple[FrameHeader, bytes]:
     """Read the frame at a place that an index names. Raises `SegmentCorrupt` if it is not valid."""
     # One read serves nearly every frame; only a long one needs a second.
-    data = env.pread(fd, min(4096, segment.size_bytes - offset), offset)
+    data = env.pread(fd, min(FRAME_READ, segment.size_bytes - offset), offset)
     if len(data) >= FRAME_HEADER_SIZE:
         whole = frame_size(int.from_bytes(data[4:8], "little"))
         if len(data) < whole <= segment.size_bytes - offset:
