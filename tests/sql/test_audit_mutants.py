@@ -9,8 +9,9 @@ import pytest
 
 from tests.sql.audit_equivalents import NAMED, reason
 from tests.sql.audit_mutants import mutants
+from tests.sql.fact_mutants import FactBench
 from tests.sql.mutant_runs import Bench
-from trajlake.pipelines.audit_controls import Control, controls
+from trajlake.pipelines.audit_controls import Control, controls, facts
 
 QUICK = ("Q01", "Q05", "Q14", "X03")
 """Run always; all of them with `make test-all`."""
@@ -56,3 +57,32 @@ def test_every_listed_mutant_exists() -> None:
     for name, listed in NAMED.items():
         there = {mutant.name.partition(":")[0] for mutant in mutants(controls()[name].sql)}
         assert set(listed) <= there, name
+
+
+HELD_FACTS = (
+    "intents", "results", "settlements", "approval_requests", "approval_resolutions", "authorizations", "contexts",
+    "compactions", "resumes", "tenures", "roll_backs", "drifts", "ends",
+)  # fmt: skip
+"""Facts whose every predicate the fixtures hold. Not these: `audited`, and those read from ledgers and totals."""
+
+JOINED_AGAIN = re.compile(
+    r"(drop|either)@\d+: on audited\.tenant = part\.tenant and audited\.trajectory_id = part\.trajectory_id "
+    r"and audited\.is_(live|readable)$"
+)
+"""Equivalent where every control that reads the fact also joins a fact of the same trajectory which keeps the join."""
+
+
+@pytest.fixture(scope="module")
+def fact_bench() -> Iterator[FactBench]:
+    made = FactBench()
+    yield made
+    made.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", HELD_FACTS)
+def test_every_mutant_of_a_fact_is_noticed_or_equivalent(fact_bench: FactBench, name: str) -> None:
+    count, survivors = fact_bench.survivors(facts()[name])
+    assert count
+    assert [mutant for mutant in survivors if not JOINED_AGAIN.match(mutant)] == []
