@@ -134,6 +134,16 @@ def q18_rolled_back(s: Story, bad: bool) -> Found:
 
 
 @variant()
+def q18_accepted_after_roll_back(s: Story, bad: bool) -> Found:
+    saved = checkpoint(s)
+    act(s, effect="read")
+    s.add(RolledBack(to=saved, from_=s.next - 1))
+    if bad:
+        rule(s)
+    return when(bad, "Q18", act(s, action="12.0", effect="read"))
+
+
+@variant()
 def q18_withdrawal_rolled_back(s: Story, bad: bool) -> Found:
     rule(s)
     saved = checkpoint(s)
