@@ -73,7 +73,9 @@ class RootLog:
             events += found.events
             if folder != own:  # what this process's writer neither wrote nor recovered
                 undurable += found.unsealed
-        return Found(events, undurable, complete=present.issuperset(first_lsns))
+        tenures = record.tenures if record is not None else ()
+        missing = tuple(tenure.token for tenure in tenures if tenure.writer not in present)
+        return Found(events, undurable, complete=not missing, missing_tenures=missing)
 
     def close(self) -> None:
         """Close the writer, if there is one; every lease must have been released before."""
