@@ -38,6 +38,24 @@ def act(s: Story, tool: str = "deploy", action: str = "9.0", **more: Any) -> int
 
 
 @variant()
+def q01_expired(s: Story, bad: bool) -> Found:
+    """What was kept its time and cleared can no longer show who authorized what."""
+    if not bad:
+        s.stated = {"status": "expired"}
+    number = s.intend("9.0")
+    s.result("9.0")
+    return when(bad, "Q01", number)
+
+
+@variant()
+def q01_payloads_expired(s: Story, bad: bool) -> Found:
+    s.stated = {"payloads_expired": 0 if bad else 1}
+    number = s.intend("9.0")
+    s.result("9.0")
+    return when(bad, "Q01", number)
+
+
+@variant()
 def q18_accepted_before(s: Story, bad: bool) -> Found:
     if bad:
         rule(s)
