@@ -18,7 +18,7 @@ FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
 NAMES_BANNED: Final = frozenset({"utils", "util", "helpers", "helper", "common", "core", "base", "manager", "misc"})
 TEXT_SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".lock", ".sql", ".sh", ".cfg", ".yaml", ".yml", ""})
-MADE_BY_TARGETS: Final = frozenset({"build", "dist", "bench-results", "trajlake-demo", "__pycache__"})
+MADE_BY_TARGETS: Final = frozenset({"build", "dist", "bench-results", "trajlake-demo", "__pycache__", "__marimo__"})
 GENERATED: Final = frozenset({"LICENSE"})
 
 MACHINE_PATH: Final = re.compile(
