@@ -9,7 +9,7 @@ from typing import Final
 from .errors import InvalidId
 from .limits import INT64_MAX, KEY_SIZE, TENANT_MAX, TRAJECTORY_ID_MAX
 
-_TENANT: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{TENANT_MAX}}}")
+_TENANT: Final = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{TENANT_MAX}}}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ACTION: Final = re.compile(r"(?:\^(0|[1-9]\d{0,8}):)?(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,8})")
 
@@ -19,9 +19,11 @@ GENERATION: Final = 2**32
 
 
 def check_tenant(tenant: str) -> str:
-    """Return `tenant`, or raise `InvalidId`: 1 to 64 of A-Z a-z 0-9 . _ -"""
+    """Return `tenant`, or raise `InvalidId`: 1 to 64 of A-Z a-z 0-9 . _ - but no name of a folder above."""
     if _TENANT.fullmatch(tenant) is None:
-        raise InvalidId(f"tenant {_shown(tenant)}: must be 1-{TENANT_MAX} characters of A-Z a-z 0-9 . _ -")
+        raise InvalidId(
+            f"tenant {_shown(tenant)}: must be 1-{TENANT_MAX} characters of A-Z a-z 0-9 . _ -, and not . or .."
+        )
     return tenant
 
 

@@ -18,12 +18,12 @@ from trajlake.schemas.ids import (
 )
 
 
-@pytest.mark.parametrize("tenant", ["default", "A", "a.b-c_D9", "x" * 64])
+@pytest.mark.parametrize("tenant", ["default", "A", "a.b-c_D9", "x" * 64, "..."])
 def test_a_tenant_of_the_grammar_is_returned(tenant: str) -> None:
     assert check_tenant(tenant) == tenant
 
 
-@pytest.mark.parametrize("tenant", ["", " ", "a b", "x" * 65, "a/b", "a\n", "é", "a\0"])
+@pytest.mark.parametrize("tenant", ["", " ", "a b", "x" * 65, "a/b", "a\n", "é", "a\0", ".", ".."])
 def test_a_tenant_outside_the_grammar_is_refused_with_the_rule(tenant: str) -> None:
     with pytest.raises(InvalidId, match="must be 1-64 characters"):
         check_tenant(tenant)
