@@ -258,7 +258,8 @@ def runner_of(name: str, journal: str | None, journal_object: str | None, model_
         module = importlib.import_module(module_name)
         agent = getattr(module, function)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"agent {name!r}: {error}; run where the module can be imported") from None
+        hint = "run where the module can be imported" if isinstance(error, ImportError) else "check the name"
+        raise UserError(f"agent {name!r}: {error}; {hint}") from None
     found: Journal = _one_of(
         module, journal_object, lambda one: isinstance(one, Journal), "Journal", "--journal-object"
     )

@@ -223,8 +223,8 @@ class Journal:
         untracked = getattr(self.policy, "workspace", "") == "untracked"
         if workspace is None and not untracked and any(tool.effect == "local" for tool in self.tools.values()):
             raise Misuse(
-                "a 'local' tool is registered: give journal.run workspace=PATH, the folder it changes "
-                "(or a policy with workspace = 'untracked')"
+                "a 'local' tool is registered: give journal.run workspace=PATH (resume: --workspace PATH), the folder "
+                "it changes (or a policy with workspace = 'untracked')"
             )
 
     def _spawn(

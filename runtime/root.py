@@ -70,7 +70,9 @@ class Root:
             facts = cls._read(folder, env)
             if facts is None:
                 if not create:
-                    raise RootError(f"{folder}: no journal here ({ROOT_FILE} is missing); check the path")
+                    raise RootError(
+                        f"{folder}: no journal here ({ROOT_FILE} is missing); check the path, or 'trajlake config'"
+                    )
                 facts = cls._create(folder, env)
             if stores and dict(facts.stores) != {**facts.stores, **stores}:
                 facts = msgspec.structs.replace(facts, stores={**facts.stores, **stores})

@@ -121,7 +121,8 @@ def load_agent(name: str, journal_object: str | None) -> tuple[Callable[..., Any
         module = importlib.import_module(module_name)
         agent: Callable[..., Any] = getattr(module, function)
     except (ImportError, AttributeError) as error:
-        raise Misuse(f"agent {name!r}: {error}; run where the module can be imported") from None
+        hint = "run where the module can be imported" if isinstance(error, ImportError) else "check the name"
+        raise Misuse(f"agent {name!r}: {error}; {hint}") from None
     return agent, _journal_in(module, journal_object)
 
 
