@@ -26,6 +26,8 @@ from .audit_session import AnchorFile, FilesRead, Progress, Retention, Scope, Se
 FINDINGS_RECORDED_MAX: Final = 100_000
 """Rows of one run in the ledger; the run's access row states the exact number."""
 
+TENANTS_NAMED_MAX: Final = 10
+
 
 class AuditImpossible(UserError):
     """Nothing can be reported."""
@@ -77,6 +79,8 @@ class Report(NamedTuple):
     attestation: Attestation
     recorded: bool
     versions: dict[str, str]
+    trajectories: int
+    """How many are in scope. 0: a pass says nothing."""
 
     @property
     def found(self) -> int:
@@ -105,6 +109,8 @@ def run_audit(request: Request, progress: Progress = no_progress) -> Report:
         raise AuditImpossible(
             f"audit: {', '.join(at.stale)} lag behind the events of snapshot {at.number}; run 'trajlake compact' first"
         )
+    if request.tenant is not None:
+        _check_known(lake, at, request.tenant)
     scope = _scope(request, dt.datetime.fromisoformat(at.created_at))
     with open_lake(scope, lake, at, selected, progress) as session:
         results = run_controls(session, selected, scanned=_scanned(lake, at.number, scope), progress=progress)
@@ -125,10 +131,27 @@ def run_audit(request: Request, progress: Progress = no_progress) -> Report:
             attestation=attestation(scope.anchors),
             recorded=request.record,
             versions={name: version(name) for name in ("trajlake", "duckdb")},
+            trajectories=session.count("audited"),
         )
     if request.record:
         record(lake, report)
     return report
+
+
+def _check_known(lake: Any, at: Any, tenant: str) -> None:
+    """Refuse a tenant of whom the lake holds nothing, not even an erasure: it is a slip of the pen."""
+    from .parquet_files import read_parquet
+
+    tenants: set[str] = set()
+    for file in [*lake.files(at, "trajectories"), *lake.files(at, "events"), *lake.ledger_data_files("erasures")]:
+        if "tenant" in file.partition:
+            tenants.add(file.partition["tenant"])
+        else:
+            tenants.update(one for one in read_parquet(file.path, ["tenant"])["tenant"] if one is not None)
+    if tenant not in tenants:
+        there = ", ".join(map(ascii, sorted(tenants)[:TENANTS_NAMED_MAX])) or "none"
+        more = f" and {len(tenants) - TENANTS_NAMED_MAX:,} more" if len(tenants) > TENANTS_NAMED_MAX else ""
+        raise UserError(f"audit: no tenant {ascii(tenant)} in this lake; there are: {there}{more}")
 
 
 def _scope(request: Request, made_at: dt.datetime) -> Scope:

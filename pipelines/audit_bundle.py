@@ -85,6 +85,7 @@ def describe(report: Report) -> dict[str, Any]:
         "positive_control": report.positive._asdict(),
         "recorded_in_ledger": report.recorded,
         "versions": report.versions,
+        "trajectories_in_scope": report.trajectories,
         "rows_in_scope": report.rows,
         "files_read": {entry.table: [entry.read, entry.total] for entry in report.files},
         "found": report.found,

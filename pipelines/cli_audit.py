@@ -90,6 +90,8 @@ def _print(report: Report, out: str | None) -> None:
             sys.stdout.write(f"        {where}: {ascii(one.detail)[1:-1]}\n")
         if len(of_it) > 10:
             sys.stdout.write(f"        … {len(of_it) - 10} more; --out DIR or --json give all\n")
+    if not report.trajectories:
+        sys.stdout.write("nothing in scope: no trajectory of that tenant and those days, so a pass here says nothing\n")
     sys.stdout.write(f"positive control: fired ({report.positive.expected} known violations found, no other)\n")
     sys.stdout.write(f"{report.attestation.text}\n")
     if out is not None:

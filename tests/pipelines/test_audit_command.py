@@ -60,6 +60,15 @@ def test_a_clean_lake_exits_0_and_says_who_vouches(tmp_path: Path, trajlake: Com
     assert "Q13   not applicable" in done.stdout
 
 
+def test_an_unknown_tenant_is_refused_and_an_empty_range_is_said(stories_lake: str, trajlake: Command) -> None:
+    done = trajlake("audit", "--lake", stories_lake, "--tenant", "nosuch", "--no-ledger")
+    assert done.returncode == 2
+    assert "no tenant 'nosuch' in this lake; there are: 'acme'" in done.stderr
+    done = trajlake("audit", "--lake", stories_lake, "--from", "2031-01-01", "--no-ledger")
+    assert (done.returncode, "nothing in scope" in done.stdout) == (0, True)
+    assert "nothing in scope" not in trajlake("audit", "--lake", stories_lake, "--no-ledger").stdout
+
+
 def test_real_rows_give_the_findings_of_the_fixture_that_no_tampering_made(stories_lake: str) -> None:
     report = run_audit(Request(lake=stories_lake, record=False))
     found = {(one.control, one.trajectory_id) for one in report.findings}
