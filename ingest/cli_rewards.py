@@ -50,6 +50,7 @@ def annotate(
     journal: Annotated[str | None, typer.Option("--journal", help="root to write into")] = None,
     lake: Annotated[str | None, typer.Option("--lake", help="write, ship and compact into this lake at once")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="tenant of the trajectories")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="also what is not there: it may come later")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> int:
     """Judge trajectories: a reward (--value), or a label and a text. A batch of one judgement trajectory."""
@@ -62,7 +63,28 @@ def annotate(
         )
         for one in trajectories
     ]
+    if not anyway:
+        _refuse_unknown(trajectories, settings, into_lake=lake is not None)
     return _write(_root(settings, lake is not None), settings, judged, lake is not None, as_json)
+
+
+def _refuse_unknown(trajectories: list[str], settings: Any, *, into_lake: bool) -> None:
+    """A judgement of a trajectory that is not there is a slip of the pen, unless somebody says otherwise."""
+    from .export.source import open_source
+
+    if into_lake:
+        known = set(open_source(None, settings.lake, settings.tenant).trajectory_ids())
+    else:
+        infos = infos_of(Root.open(settings.journal, create=False))
+        known = {info.trajectory_id for info in infos if info.tenant == settings.tenant}
+    unknown = [one for one in trajectories if one not in known]
+    if unknown:
+        named = ", ".join(map(ascii, unknown[:5])) + (f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else "")
+        place = settings.lake if into_lake else settings.journal
+        raise UserError(
+            f"annotate: no trajectory {named} of tenant {settings.tenant!r} in {place}; "
+            "--anyway judges what is not there"
+        )
 
 
 def _number(value: str) -> str:
@@ -102,6 +124,7 @@ def _show(made: list[Written], run: dict[str, Any] | None, as_json: bool) -> Non
         return
     for one in made:
         state = "known already" if one.known else "written"
-        print(f"{one.verifier} {one.verifier_version}: {one.judgements:,} judgements, {state}: {one.trajectory_id}")
+        who = f"{one.verifier} {one.verifier_version}".rstrip()
+        print(f"{who}: {one.judgements:,} judgements, {state}: {one.trajectory_id}")
     if run is not None:
         sys.stdout.write(f"lake: snapshot {run.get('snapshot')}, {run.get('outcome')}\n")

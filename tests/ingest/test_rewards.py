@@ -152,7 +152,20 @@ def test_the_command_line_imports_and_annotates(tmp_path: Path, trajlake: Any) -
         "import", "rewards", "r.jsonl", "--journal", "root", "--verifier", "tests", "--verifier-version", "3"
     )
     assert "known already" in again.stdout
-    assert trajlake("annotate", "a", "--label", "good", "--journal", "root").returncode == 0
+    unknown = trajlake("annotate", "a", "--label", "good", "--journal", "root")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    assert "no trajectory 'a' of tenant 'default'" in unknown.stderr
+    done = trajlake("annotate", "a", "--label", "good", "--journal", "root", "--anyway")
+    assert done.stdout.startswith("person: 1 judgements, written"), done.stderr
     refused = trajlake("annotate", "a", "--journal", "root")
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
+
+
+def test_annotate_into_a_lake_takes_what_is_in_it_only(tmp_path: Path, trajlake: Any) -> None:
+    chat = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(chat) + "\n")
+    assert trajlake("import", "openai-chat", "chat.jsonl", "--lake", "lake").returncode == 0
+    (name,) = json.loads(trajlake("sql", "--lake", "lake", "--json", "select trajectory_id from trajectories").stdout)
+    assert trajlake("annotate", "nosuch", "--value", "1", "--lake", "lake").returncode == 2
+    assert trajlake("annotate", name["trajectory_id"], "--value", "1", "--lake", "lake").returncode == 0
