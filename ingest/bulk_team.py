@@ -9,6 +9,7 @@ import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import Queue
@@ -127,21 +128,31 @@ def _answer(ask: Callable[[], Any], pipe: Connection) -> None:
 def _help(work: Work, pipe: Connection) -> None:
     from .bulk_run import BulkRun
 
+    plan: Future[tuple[Any, Any]] = Future()
+    threading.Thread(target=_receive, args=(plan, pipe), name="trajlake-plan", daemon=True).start()
     ready: Queue[Any] = Queue(PARCELS_WAITING_MAX)
     sender = threading.Thread(target=_send_all, args=(ready, pipe), name="trajlake-parcels", daemon=True)
     sender.start()
     try:
-        run = BulkRun(work.side, work.options, pipe.recv)
+        run = BulkRun(work.side, work.options, plan.result)
         while (mine := work.next()) is not None:
             ready.put(run.parcel_of(mine))
         run.finish()
         ready.put(run.share)
-    except EOFError:
+    except (EOFError, ConnectionError):
         return  # the process that writes is gone
     except Exception as error:  # noqa: BLE001 - told to the process that writes, which raises it
         ready.put(_told(error))
     ready.put(None)
     sender.join()
+
+
+def _receive(plan: Future[tuple[Any, Any]], pipe: Connection) -> None:
+    """Take the plan whenever it comes: the process that tells it reads nothing before it has told all."""
+    try:
+        plan.set_result(pipe.recv())
+    except Exception as error:  # noqa: BLE001 - raised where the plan is wanted
+        plan.set_exception(error)
 
 
 def _send_all(ready: Queue[Any], pipe: Connection) -> None:

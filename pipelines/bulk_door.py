@@ -62,7 +62,7 @@ def objects(plan: BulkPlan) -> BulkObjects:
 
 
 def begin(lake: str, tenant: str) -> tuple[BulkPlan, BulkKnown] | None:
-    """Return the plan and what the lake knows of a tenant; see `bulk_import.begin`.
+    """Return the plan and what the lake knows of a tenant; None as `bulk_import.begin` and `known` say.
 
     Best asked of a process that ends with the answer: what the engines keep for making tables goes with it.
     """
@@ -70,7 +70,8 @@ def begin(lake: str, tenant: str) -> tuple[BulkPlan, BulkKnown] | None:
     from trajlake.pipelines import bulk_import
 
     plan = bulk_import.begin(lake)
-    return None if plan is None else (plan, bulk_import.known(plan, tenant))
+    known = None if plan is None else bulk_import.known(plan, tenant)
+    return None if plan is None or known is None else (plan, known)
 
 
 def writer(plan: BulkPlan) -> BulkWriter:

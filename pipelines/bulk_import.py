@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -32,6 +32,9 @@ from trajlake.pipelines.table_files import may_hold, read_columns, read_rows
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.tables import EVENTS, SNAPSHOT_TABLES
 
+KNOWN_MAX: Final = 1_000_000
+"""Rows of a tenant that a bulk import looks at: every process holds their names and hashes, some 150 bytes each."""
+
 
 def begin(lake: str) -> BulkPlan | None:
     """Return the plan of a run on the newest snapshot, the lake made where there is none.
@@ -48,18 +51,23 @@ def begin(lake: str) -> BulkPlan | None:
     )
 
 
-def known(plan: BulkPlan, tenant: str) -> BulkKnown:
-    """Return what the snapshot that the plan builds on knows of a tenant."""
+def known(plan: BulkPlan, tenant: str) -> BulkKnown | None:
+    """Return what the snapshot that the plan builds on knows of a tenant; None where that is too much to hold."""
     lake = Lake(plan.lake)
     snapshot = lake.snapshot(plan.base)
+    files = {
+        table: [file for file in lake.files(snapshot, table) if file.partition["tenant"] == tenant]
+        for table in ("trajectories", "quarantine", "blobs", "imports")
+    }
+    if sum(file.rows for found in files.values() for file in found) > KNOWN_MAX:
+        return None
 
     def column(table: str, name: str) -> frozenset[str]:
-        files = [file for file in lake.files(snapshot, table) if file.partition["tenant"] == tenant]
-        return frozenset(read_columns(files, SNAPSHOT_TABLES[table], (name,))[name]) if files else frozenset()
+        found = files[table]
+        return frozenset(read_columns(found, SNAPSHOT_TABLES[table], (name,))[name]) if found else frozenset()
 
-    quarantined = column("quarantine", "trajectory_id")
     return BulkKnown(
-        trajectories=column("trajectories", "trajectory_id") | quarantined,
+        trajectories=column("trajectories", "trajectory_id") | column("quarantine", "trajectory_id"),
         blobs=column("blobs", "sha256"),
         sources=column("imports", "sha256"),
     )

@@ -20,6 +20,7 @@ from tests.ingest.test_claude_code import block, call, result, user
 from tests.pipelines.lakes import everything, rows
 from trajlake.ingest.import_run import ImportOptions, Outcome
 from trajlake.ingest.watch import follow_paths
+from trajlake.pipelines import bulk_door, bulk_import
 from trajlake.runtime.settings import load
 
 STRAIGHT = "from trajlake.ingest import bulk_run; bulk_run.WORTH_BYTES = 1; bulk_run.BATCH_SIZE_BYTES = 1\n"
@@ -84,6 +85,39 @@ def test_rows_of_every_table_are_those_of_an_import_by_the_root(tmp_path: Path, 
     assert straight["total"] == by_root["total"]
     assert comparable(tmp_path / "lake") == comparable(tmp_path / "other")
     assert len(rows(tmp_path / "lake", "blob_refs")) > 0
+
+
+HELPERS_FIND_NOTHING_NEW = (
+    "import os; from trajlake.ingest import bulk_run; from trajlake.pipelines import bulk_door\n"
+    "bulk_run._processes = lambda batches: 2; first = os.getpid(); begin = bulk_door.begin\n"
+    "def begin_(*a):\n"
+    "    plan, _ = begin(*a)\n"
+    "    return plan, bulk_door.BulkKnown(sources=frozenset(f'{n:064}' for n in range(20_000)))\n"
+    "parcel_of = bulk_run.BulkRun.parcel_of\n"
+    "def parcel_of_(self, paths):\n"
+    "    if os.getpid() == first: return parcel_of(self, paths)\n"
+    "    self.share.left.extend([*paths, 'x' * 2_000_000])\n"
+    "    return bulk_run.Parcel()\n"
+    "bulk_door.begin = begin_; bulk_run.BulkRun.parcel_of = parcel_of_\n"
+)
+
+
+def test_helpers_that_need_no_plan_do_not_wait_for_one_who_tells_it(
+    tmp_path: Path, sessions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the lake knows, and what a helper says, are each more than a pipe holds.
+    report = imported(tmp_path, STRAIGHT + HELPERS_FIND_NOTHING_NEW, sessions)
+    assert report["total"]["files"] == 6
+    lake = str(tmp_path / "lake")
+    assert len(rows(tmp_path / "lake", "trajectories")) == 6
+
+    begun = bulk_door.begin(lake, "default")
+    assert begun is not None
+    assert len(begun[1].trajectories) == 6
+    # More than every process could hold: not for a bulk import.
+    monkeypatch.setattr(bulk_import, "KNOWN_MAX", 6)
+    assert bulk_door.begin(lake, "default") is None
+    assert bulk_door.begin(lake, "another") is not None
 
 
 @pytest.mark.long
