@@ -173,16 +173,24 @@ def _go_on(lake: Lake, erasure: Erasure, places: Places, step: Callable[[str], N
     sweep_staging(lake)
     step("old files removed")
     # Curation keeps copies of payloads from night to night; the next one reads events again.
-    forget_kept_rows(lake)
-    report.left = writers + landed
+    kept = _forget_kept(lake)
+    report.left = writers + landed + kept
     report.recut = _recut(lake, erasure)
-    state = "complete" if is_complete(writers=writers, warm=(), landing=landed, pins=(), files=()) else "pending"
+    state = "complete" if is_complete(writers=writers, warm=(), landing=landed, pins=(), files=kept) else "pending"
     detail = {"run": decided.run, "left": report.left, "recut": report.recut}
     if (state, detail) != (erasure.state, erasure.detail):
         say(lake, erasure, state, decided.number, detail)
         step(f"erasure {state}")
     report.state = state
     return report
+
+
+def _forget_kept(lake: Lake) -> list[str]:
+    try:
+        forget_kept_rows(lake)
+    except OSError as error:
+        return [f"rows that curation keeps: cannot be removed: {error}"]
+    return []
 
 
 def _target(draft: Draft, erasure: Erasure, decided: Snapshot) -> Target:

@@ -7,7 +7,7 @@ the trajectory names; while its root still holds the text, or nobody says where 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -125,18 +125,24 @@ def clear_landing(
             why = _why_it_stays(path, segment, target, cursors, statuses)
         except (JournalError, FileNotFoundError):
             continue  # a corrupt segment is listed by compaction, which says what may be done
-        if why:
-            left.append(f"{segment.name}: {why}")
-        else:
-            _unlink(path)
+        left += [f"{segment.name}: {why}"] if why else _gone(_unlink, path)
     left += _clear_tails(wanted, landing, cursors)
-    for tenant, digest in target.blobs | target.imports:
-        _unlink(blob_path(landing, tenant, digest))
-    for _, digest in target.imports:
-        remove_tree(os.path.join(landing, "imports", digest))
-    for key in wanted:
-        remove_tree(os.path.join(landing, "checkpoints", key.hex()))
+    for tenant, digest in sorted(target.blobs | target.imports):
+        left += _gone(_unlink, blob_path(landing, tenant, digest))
+    for _, digest in sorted(target.imports):
+        left += _gone(remove_tree, os.path.join(landing, "imports", digest))
+    for key in sorted(wanted):
+        left += _gone(remove_tree, os.path.join(landing, "checkpoints", key.hex()))
     return left
+
+
+def _gone(take: Callable[[str], None], path: str) -> list[str]:
+    """Take `path` away; return a line where the disk does not let us."""
+    try:
+        take(path)
+    except OSError as error:
+        return [f"{path}: cannot be removed: {error.strerror or error}"]
+    return []
 
 
 def _keys_in(path: str) -> set[bytes]:
@@ -165,12 +171,15 @@ def _clear_tails(wanted: Collection[bytes], landing: str, cursors: Mapping[str, 
         path, writer = os.path.join(top, name), name.partition("/")[0]
         try:
             keys, last_lsn = _tail(path)
-        except (JournalError, OSError):
+        except (JournalError, FileNotFoundError):
+            continue
+        except OSError as error:
+            left.append(f"tails/{name}: cannot be read: {error.strerror or error}")
             continue
         if not set(wanted) & keys:
             continue
         if last_lsn < cursors.get(writer, Cursor()).next:
-            _unlink(path)
+            left += _gone(_unlink, path)
         else:
             left.append(f"tails/{name}: not covered by a committed segment yet")
     return left

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -140,12 +141,19 @@ def remove(path: str) -> bool:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove everything in `folder`; none there is fine."""
+    """Remove everything in `folder`, durably; none there is fine. Raises `OSError` where something of it stays."""
     if is_remote(folder):
         for below in list(walk(folder)):
             object_places.remove(f"{folder}/{below}")
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+        return
+    try:
+        while True:
+            os.lstat(folder)
+            with suppress(FileNotFoundError):  # another process removes it too: go on with what is left
+                shutil.rmtree(folder)
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):
+            durable_files.sync_directory(os.path.dirname(folder))
 
 
 def sync_directory(path: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +256,37 @@ def test_an_erasure_of_what_has_not_landed_yet_waits_for_it(home: Path) -> None:
     assert texts_of(home, "late") == []
     assert len(rows(home / "lake", "blobs")) == 3
     check_verified(home / "lake")
+
+
+def test_what_the_disk_does_not_let_go_keeps_the_erasure_pending_and_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = home / "landing/checkpoints"
+    in_the_way.write_text("no folder")
+    kept = home / "lake/_trajlake/curate/k/part-0.parquet"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(SECRET.encode())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refusing(os.unlink))
+        report = erased(home)
+    assert report.state == "pending"
+    assert {line.rpartition(": ")[0].rpartition("/")[0] for line in report.left} >= {str(in_the_way)}
+    assert [line for line in report.left if line.startswith("rows that curation keeps")]
+    assert kept.exists()
+    in_the_way.unlink()
+    (done,) = continue_erasures(str(home / "lake"), places(home))
+    assert (done.state, done.left, kept.exists()) == ("complete", [], False)
+
+
+def refusing(unlink: Callable[..., None]) -> Callable[..., None]:
+    """An `os.unlink` that takes nothing out of an opened folder, as where rights are missing."""
+
+    def refuse(path: str, *, dir_fd: int | None = None) -> None:
+        if dir_fd is not None:
+            raise PermissionError(13, "Permission denied", path)
+        unlink(path)
+
+    return refuse
 
 
 def test_a_dry_run_says_what_would_go_and_writes_nothing(home: Path) -> None:

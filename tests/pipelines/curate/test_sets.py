@@ -251,6 +251,23 @@ def test_what_curation_keeps_is_forgotten_when_the_epoch_rises(tmp_path: Path) -
     assert kept.parts() == []
 
 
+def test_what_could_not_be_forgotten_is_not_marked_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    from tests.pipelines.test_erase import refusing
+    from trajlake.pipelines.curate.kept import drop_erased
+
+    lake = Lake.open(lake_of(tmp_path, some_runs(2)))
+    cut_sft(lake.url, policy(), None, CutOptions(dry_run=True))
+    risen = msgspec.structs.replace(lake.newest(), erasure_epoch=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refusing(os.unlink))
+        with pytest.raises(PermissionError):
+            drop_erased(lake, risen)
+    assert drop_erased(lake, risen)
+    assert Kept(lake, extract_key(policy())).parts() == []
+
+
 def test_a_pin_names_the_files_that_vacuum_must_leave(tmp_path: Path) -> None:
     # CASES.md E21, curation's part: every file a rebuild reads is named, and lifted files are not.
     lake = lake_of(tmp_path, some_runs())
