@@ -6,8 +6,8 @@
 
 Each call is one turn: the messages it was shown, the request's parameters, the reply byte for byte, its failure.
 Nothing is served, settled or retried: such a trajectory is evidence and training data; what tools answered are messages
-in it. A stream is read whole before the program gets it. A program started again under the same id goes on in a new
-turn.
+in it. A stream is read whole before the program gets it. A call that an asyncio program gives up, or has under way when
+the block ends, is recorded as failed. A program started again under the same id goes on in a new turn.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Recording:
         self.why = ""
         self.failure: BaseException | None = None
         self._calls: queue.SimpleQueue[Exchange | None] = queue.SimpleQueue()
+        self._open: set[Exchange] = set()
 
     def wrap(self, inner: Any) -> RecordingTransport:
         """Return a transport that sends through `inner` and records. Where recording fails, so does the call."""
@@ -38,14 +39,26 @@ class Recording:
 
     def hand_over(self, exchange: Exchange | None) -> None:
         """Record an exchange (None: the end); its `answer` is set when it is over."""
+        if exchange is not None:
+            self._open.add(exchange)
+            exchange.answer.add_done_callback(lambda _: self._open.discard(exchange))
         self._calls.put(exchange)
         if self.failure is not None and exchange is not None:
             raise self.failure
+
+    def end(self) -> None:
+        """Record no more. What an event loop is to send fails: it may be the one of the caller, who then waits."""
+        self.hand_over(None)
+        for exchange in self._open.copy():
+            if exchange.in_loop:
+                exchange.fail(Misuse("the recording ended before the call was answered"))
 
     def agent(self, t: Any) -> None:
         """The agent of a recording: one turn for each exchange."""
         for turn in t.turns(max=sys.maxsize):
             exchange = self._calls.get()
+            while exchange is not None and exchange.answer.done():
+                exchange = self._calls.get()
             if exchange is None:
                 t.fail(self.why) if self.why else t.finish()
                 return
@@ -60,7 +73,7 @@ class Recording:
             self.failure = error
         while not self._calls.empty():
             if (left := self._calls.get()) is not None:
-                left.answer.set_exception(self.failure)
+                left.fail(self.failure)
 
 
 @contextlib.contextmanager
@@ -77,7 +90,7 @@ def recording(journal: Journal, trajectory_id: str, *, task: Any, **options: Any
         record.why = f"{type(error).__name__}: {error}"
         raise
     finally:
-        record.hand_over(None)
+        record.end()
         keeper.join()
     if record.failure is not None and not isinstance(record.failure, Misuse):
         raise record.failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,70 @@ def test_a_killed_program_started_again_goes_on_in_a_new_turn(journal: Journal, 
         assert ask(client(record, served.url), asked).content == "two"
     replies = [event for event in events(journal) if event.type == "ModelReplied"]
     assert [event.turn for event in replies] == [0, 1]
+
+
+@pytest.mark.parametrize("sent", [b'{"role": "user", "content": "x"}', b'{"messages": ["x"]}', b"[]", b"no JSON"])
+def test_what_is_no_model_call_goes_through_unrecorded(journal: Journal, sent: bytes) -> None:
+    inner = httpx.MockTransport(lambda request: httpx.Response(200, content=request.content))
+    with recording(journal, "t", task="x") as record:
+        program = httpx.Client(transport=record.wrap(inner))
+        assert program.post("http://nowhere/v1/threads/X/messages", content=sent).content == sent
+    assert not [event for event in events(journal) if event.type == "ModelReplied"]
+
+
+class Slow(httpx.AsyncBaseTransport):
+    """Answers all but the first request, which it keeps."""
+
+    def __init__(self) -> None:
+        self.arrived, self.given_up = asyncio.Event(), asyncio.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not self.arrived.is_set():
+            self.arrived.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.given_up.set()
+        return httpx.Response(200, content=openai_body("done"), headers={"content-type": "application/json"})
+
+
+ASKED: Any = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+
+
+def test_a_call_the_program_gives_up_is_recorded_and_the_next_one_is_answered(journal: Journal) -> None:
+    async def program(record: Recording) -> Any:
+        slow = Slow()
+        async with httpx.AsyncClient(transport=record.wrap(slow), timeout=None) as web:
+            call = asyncio.ensure_future(web.post("http://nowhere/chat/completions", json=ASKED))
+            await slow.arrived.wait()
+            queued = asyncio.ensure_future(web.post("http://nowhere/chat/completions", json=ASKED))
+            await asyncio.sleep(0)
+            queued.cancel()
+            call.cancel()
+            await asyncio.gather(call, queued, return_exceptions=True)
+            await asyncio.wait_for(slow.given_up.wait(), 30)
+            return (await asyncio.wait_for(web.post("http://nowhere/chat/completions", json=ASKED), 30)).json()
+
+    with recording(journal, "t", task="x") as record:
+        assert asyncio.run(program(record))["choices"][0]["message"]["content"] == "done"
+    assert [event.body.status for event in events(journal) if event.type == "ModelReplied"] == ["error", "kept"]
+
+
+def test_leaving_the_block_in_a_loop_with_calls_under_way_fails_them(journal: Journal) -> None:
+    async def program() -> list[Any]:
+        slow = Slow()
+        with recording(journal, "t", task="x") as record:
+            web = httpx.AsyncClient(transport=record.wrap(slow), timeout=None)
+            calls = [asyncio.ensure_future(web.post("http://n/chat/completions", json=ASKED)) for _ in range(2)]
+            await slow.arrived.wait()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    ended: list[Any] = []
+    runs = threading.Thread(target=lambda: ended.extend(asyncio.run(program())), daemon=True)
+    runs.start()
+    runs.join(60)
+    assert [str(one) for one in ended] == ["the recording ended before the call was answered"] * 2
+    assert events(journal)[-2].body.status == "completed"
 
 
 @pytest.mark.long
