@@ -78,6 +78,7 @@ def settle(
     executed: Annotated[
         bool | None, typer.Option("--executed/--not-executed", help="Whether the effect happened.")
     ] = None,
+    evidence: Annotated[str, typer.Option("--evidence", metavar="TEXT", help="What shows it: audits ask for it.")] = "",
     output: Annotated[str | None, typer.Option("--output", metavar="TEXT", help="What it returned, as JSON.")] = None,
     journal: JOURNAL = None,
     tenant: TENANT = None,
@@ -90,7 +91,9 @@ def settle(
     value = msgspec.UNSET if output is None else value_of(output)
     _post(
         journal, tenant, actor, trajectory_id, as_json,
-        lambda post: post.settle(trajectory_id, action_id, executed=executed, because=because, output=value),
+        lambda post: post.settle(
+            trajectory_id, action_id, executed=executed, because=because, evidence=evidence, output=value
+        ),
     )  # fmt: skip
 
 

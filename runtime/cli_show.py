@@ -56,6 +56,7 @@ def show(
     for waits in (row.next, row.trouble):
         if waits:
             print(f"  {one_line(waits)}")
+    hidden = 0 if everything else sum(event.type in HIDDEN for event in events)
     at = None
     for event in events:
         if event.type in HIDDEN and not everything:
@@ -64,6 +65,8 @@ def show(
             at = event.turn
             print("prologue" if at < 0 else f"turn {at}")
         print(f"  #{event.sequence_number} {event.type} {payload(event) if everything else brief(event)}".rstrip())
+    if hidden:
+        print(f"events left out that repeat what stands beside them: {hidden}; --all shows them")
 
 
 def show_turn(

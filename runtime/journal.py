@@ -18,6 +18,7 @@ from typing import Any, overload
 from msgspec import UNSET
 
 from trajlake.schemas.events import ParentAction, ToolDeclaration
+from trajlake.schemas.history import canonical
 from trajlake.schemas.ids import check_tenant, check_trajectory_id
 
 from .agent import driver_async, driver_sync
@@ -161,7 +162,7 @@ class Journal:
         unknown = set(options) - known
         if unknown:
             raise Misuse(f"journal.run: no option is named {', '.join(sorted(unknown))}")
-        self._check_workspace(options.get("workspace"))
+        self._check_workspace(options.get("workspace"), trajectory_id)
         decided = any(options.get(name) for name in ("accept_loss", "close_turn", "roll_back"))
         if decided and not str(options.get("because") or "").strip():
             raise Misuse("journal.run: accept_loss, close_turn and roll_back are recorded with a reason: because=TEXT")
@@ -219,9 +220,13 @@ class Journal:
             "replicated": self._replicate,
         }  # fmt: skip
 
-    def _check_workspace(self, workspace: Any) -> None:
+    def _check_workspace(self, workspace: Any, trajectory_id: str) -> None:
         untracked = getattr(self.policy, "workspace", "") == "untracked"
-        if workspace is None and not untracked and any(tool.effect == "local" for tool in self.tools.values()):
+        if workspace is not None or untracked or all(tool.effect != "local" for tool in self.tools.values()):
+            return
+        record = self.ports.leases.read(self.tenant, trajectory_id)
+        found = canonical(self.ports.log.read(self.tenant, trajectory_id, record).events)
+        if all(event.type != "TaskEnded" for event in found.events):  # one that has ended touches no file
             raise Misuse(
                 "a 'local' tool is registered: give journal.run workspace=PATH (resume: --workspace PATH), the folder "
                 "it changes (or a policy with workspace = 'untracked')"
@@ -253,10 +258,13 @@ class Journal:
         return self.postman(actor).cancel(trajectory_id, because)
 
     def settle(
-        self, trajectory_id: str, action: str, *, executed: bool, because: str, output: Any = UNSET, actor: str = ""
-    ) -> MailItem:
-        """Say whether an effect in doubt happened, and its output if it is known."""
-        return self.postman(actor).settle(trajectory_id, action, executed=executed, because=because, output=output)
+        self, trajectory_id: str, action: str, *, executed: bool, because: str, evidence: Any = None,
+        output: Any = UNSET, actor: str = "",
+    ) -> MailItem:  # fmt: skip
+        """Say whether an effect in doubt happened, what shows it, and its output if it is known."""
+        return self.postman(actor).settle(
+            trajectory_id, action, executed=executed, because=because, evidence=evidence, output=output
+        )
 
     def deliver(
         self, trajectory_id: str, action: str, result: Any = None, *, error: str | None = None, actor: str = ""

@@ -54,13 +54,19 @@ class Postman:
         *,
         executed: bool,
         because: str,
+        evidence: Any = None,
         output: Any = msgspec.UNSET,
         mail_id: str = "",
     ) -> MailItem:
-        """Say whether a doubtful effect happened, and why one knows. `output` only for one that did."""
+        """Say whether a doubtful effect happened, why one knows, and what shows it (`evidence`: a statement, a query).
+
+        `output` only for one that did. Without evidence audits report the settlement (control X03).
+        """
         if not because.strip():
             raise MailRefused(f"settling action {action_id} needs a reason: say how you know")
         body: dict[str, Any] = {"verdict": "executed" if executed else "not_executed", "because": because}
+        if evidence not in (None, ""):
+            body["evidence"] = to_tree(evidence)
         if output is not msgspec.UNSET:
             if not executed:
                 raise MailRefused(f"action {action_id} cannot be not executed and have an output")

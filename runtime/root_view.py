@@ -42,7 +42,8 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `trajlake status`. Ages and times left are seconds; `stages` counts actions by stage.
 
     `status`: unsent | running | parked (a person must answer) | waiting (for a job) | open (nobody works on it: resume)
-    | completed | failed | cancelled | interrupted | unreadable. `next` says what a person can do, "" if nothing.
+    | completed | failed | cancelled | interrupted | unreadable. `next` says what a person can do, "" if nothing, as for
+    imports. `age_s` is None where no time is known.
     """
 
     tenant: str
@@ -144,7 +145,7 @@ def status_row(view: TrajectoryView, now_us: int) -> StatusRow:
         tenant=view.tenant, trajectory_id=view.trajectory_id, status=status, origin=started.origin if started else "",
         owner=holder.worker if holder else "", token=record.highest_token if record else 0,
         lease_s=round(record.free_in_s, 1) if record else 0.0,
-        age_s=round(max(0, now_us - state.recorded_at) / 1e6, 1) if state else None,
+        age_s=round(max(0, now_us - state.recorded_at) / 1e6, 1) if state and state.recorded_at > 0 else None,
         turn=state.execution.turn if state else -1, events=len(view.history.events) if view.history else 0,
         stages=stages, doubts=[_doubt(one) for one in doubts], approvals=[_question(one) for one in asked],
         obligations=[_obligation(one) for one in _obligations(state)], mail=view.mail_count,
@@ -169,12 +170,15 @@ def _status(view: TrajectoryView, doubts: list[Action], asked: list[Approval], s
 
 def _next(view: TrajectoryView, status: str, doubts: list[Action], asked: list[Approval]) -> str:
     name = view.trajectory_id
+    started = view.state.execution.started if view.state else None
+    if started is not None and started.origin != "live":
+        return ""  # an import or a judgement: nothing here runs it
     if status == "open" or (view.mail_count and status in ("parked", "waiting")):
         return f"trajlake resume {name}"
     if status == "parked" and asked:
         return f"trajlake approve {name} {asked[0].approval_id}   (or deny)"
     if status == "parked":
-        return f"trajlake settle {name} {doubts[0].action_id} --executed|--not-executed --because TEXT"
+        return f"trajlake settle {name} {doubts[0].action_id} --executed|--not-executed --because TEXT --evidence TEXT"
     return ""
 
 

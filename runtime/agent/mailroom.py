@@ -77,7 +77,6 @@ def _event_of(s: Session, item: MailItem) -> Payload | None:
     if isinstance(payload, Drop):
         return None
     if isinstance(payload, ToolSettled) and not payload.has_output:
-        evidence = payload.evidence if payload.evidence is not None else payload.because or None
-        text = delivered(payload.verdict, evidence)
+        text = delivered(payload.verdict, payload.evidence, payload.because)
         return msgspec.structs.replace(payload, delivered=text, delivered_version=DELIVERED_VERSION)
     return payload

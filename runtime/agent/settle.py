@@ -194,6 +194,6 @@ def question(s: Session, action: Action) -> Waiting:
     """The question that only a person can answer about an action in doubt."""
     text = (
         f"was {action.tool} ({action.action_id}, key {action.first_key[:12]}) executed? answer: "
-        f"trajlake settle {s.trajectory_id} {action.action_id} --executed|--not-executed --because TEXT"
+        f"trajlake settle {s.trajectory_id} {action.action_id} --executed|--not-executed --because TEXT --evidence TEXT"
     )
     return Waiting("doubt", action.action_id, action.tool, text, key=action.first_key)

@@ -12,7 +12,7 @@ from trajlake.schemas.errors import InvalidValue
 from trajlake.schemas.events import ToolResult, ToolSettled
 from trajlake.schemas.values import from_tree, plain_text
 
-DELIVERED_VERSION: Final = 1
+DELIVERED_VERSION: Final = 2
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -27,9 +27,14 @@ def text_of(tree: Any) -> str:
     return plain_text(tree) if isinstance(tree, str) else _encode(tree).decode()
 
 
-def delivered(verdict: str, evidence: Any) -> str:
-    """Return the text for an effect whose output is lost, or that was found not to have happened."""
+def delivered(verdict: str, evidence: Any, because: str = "") -> str:
+    """Return the text for an effect whose output is lost, or that was found not to have happened.
+
+    A person's reason (`because`) is told as what it is where there is no evidence.
+    """
     if verdict == "executed":
+        if evidence is None and because:
+            return f"The call was executed; its output was lost. A person said so: {because}"
         shown = "none given" if evidence is None else text_of(evidence)
         return f"The call was executed; its output was lost. Evidence: {shown}"
     return "The call was not executed."

@@ -43,6 +43,10 @@ def posted(scene, trajectory_id, tenant="default"):
             ["settle", "doubtful", "1.0", "--not-executed", "--because", "bank"],
             "settle", "1.0", {"verdict": "not_executed", "because": "bank"},
         ),
+        (
+            ["settle", "doubtful", "1.0", "--executed", "--because", "bank", "--evidence", "statement 7"],
+            "settle", "1.0", {"verdict": "executed", "because": "bank", "evidence": "statement 7"},
+        ),
         (["deliver", "doubtful", "call_1", "--output", "x"], "result", "call_1", {"status": "ok", "output": "x"}),
         (["deliver", "doubtful", "1.0", "--error", "no"], "result", "1.0", {"status": "error", "error": "no"}),
         (["steer", "left", "slow down"], "steer", "", {"text": "slow down"}),

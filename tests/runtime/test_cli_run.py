@@ -54,6 +54,8 @@ def test_a_resume_that_waits_for_a_person_exits_1_and_goes_on_after_settle(shell
     assert settled.returncode == 0, settled.stderr
     done = shell.trajlake("resume", "t")
     assert (done.returncode, done.stdout) == (0, "t: completed: paid\n"), done.stderr
+    dumped = shell.trajlake("journal", "dump").stdout
+    assert "its output was lost. A person said so: seen" in dumped, "a reason is not called evidence"
 
 
 def test_recover_resumes_what_is_open_and_names_what_is_stuck(shell: Shell) -> None:

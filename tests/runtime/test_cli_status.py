@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.root_scene import INTENT, REPLY, InProcess, Scene, full_root
 from trajlake.runtime.cli_status import span
-from trajlake.schemas.events import ModelReplied
+from trajlake.schemas.events import Authorized, ModelReplied
 
 
 @pytest.fixture
@@ -128,3 +128,20 @@ def test_show_reads_the_text_of_a_reply_out_of_its_body(tmp_path, trajlake):
 )
 def test_ages_are_said_as_people_say_them(seconds, said):
     assert span(seconds) == said
+
+
+def test_an_import_has_no_next_step_and_no_age_where_its_source_tells_no_time(tmp_path, trajlake):
+    chat = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(chat) + "\n")
+    assert trajlake("import", "openai-chat", str(tmp_path / "chat.jsonl")).returncode == 0
+    ((name, row),) = rows(trajlake("status", "--json")).items()
+    assert (row["origin"], row["next"], row["age_s"]) == ("imported", "", None)
+    assert "resume" not in trajlake("show", name).stdout
+
+
+def test_show_says_how_many_events_it_leaves_out(tmp_path, trajlake):
+    scene = Scene(tmp_path / "journal")
+    scene.write("a", REPLY, Authorized(action_id="1.0", tool="pay", decision="allow", arguments_hash="00"))
+    scene.close()
+    assert "what stands beside them: 1; --all shows them\n" in trajlake("show", "a").stdout
+    assert "left out" not in trajlake("show", "a", "--all").stdout

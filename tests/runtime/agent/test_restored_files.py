@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trajlake.runtime import Allow, Outcome, ResumeRefused, replay
+from trajlake.runtime import Allow, Misuse, Outcome, ResumeRefused, replay
 from trajlake.runtime.checkpoint import load
 from trajlake.schemas.state import fold, initial, state_bytes
 
@@ -113,6 +113,14 @@ def begun(bench: Bench, *, die_at: int, **policy: Any) -> Story:
     assert [(event.turn, event.body.cause) for event in saved] == [(SAVED_AT, "interval")]
     lose_workspace(bench)
     return story
+
+
+def test_a_trajectory_that_has_ended_answers_without_its_workspace(bench: Bench) -> None:
+    story = Story(bench, turns=1, saved_at=SAVED_AT)
+    with pytest.raises(Misuse, match="workspace"):
+        story.open().run(story.agent, "t", task={"text": "mend"})
+    assert story.run(story.open(), task={"text": "mend"}).status == "completed"
+    assert story.open().run(story.agent, "t").status == "completed"
 
 
 def test_recorded_edits_are_applied_again_and_the_workspace_equals_the_lost_one(bench: Bench) -> None:
