@@ -170,7 +170,8 @@ class Turn(TurnHandle):
         """Run another agent as a child trajectory of its own; return its outcome.
 
         It draws on this trajectory's budget: on `budget={unit: amount}` of it, else on all that is left. Raises
-        `BudgetExhausted` where less is left.
+        `BudgetExhausted` where less is left. What the child's own code raises passes through this agent too, which
+        must not catch it; a resume goes on with the child.
         """
         return (await self.spawn_all([(agent, name, task)], **options))[0]
 

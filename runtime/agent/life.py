@@ -12,7 +12,7 @@ from ..journal_errors import JournalError
 from ..lease import LeaseError
 from .authority import acquire, principal_of
 from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, see_all, take
-from .errors import Busy, Cancelled, Misuse, Moved, Parked
+from .errors import Busy, Cancelled, Misuse, Moved, Parked, Unwind
 from .from_checkpoint import view_from
 from .late import hand_over
 from .leave import cancel, end_task, let_go, move, park
@@ -133,6 +133,7 @@ class LiveLoop:
 
     def next(self, s: Session, number: int) -> Steps:
         """Begin a new turn: everything recorded of the last one must have been asked for; then the mail is read."""
+        s.check_usable(f"turn {number}")
         s.check_served()
         s.go_live(f"turn {number}")
         if s.ports.draining():
@@ -153,8 +154,8 @@ class LiveLoop:
 
 def conclude(s: Session, value: Any, error: BaseException | None) -> Steps:
     """The agent returned `value` or raised `error`: write what follows, let go, and return the `Outcome`."""
-    if s.unwinding is not None:
-        error = s.unwinding
+    if isinstance(s.unwinding, Unwind) or error is None:
+        error = s.unwinding or error
     if isinstance(error, Parked):
         return (yield from park(s, tuple(error.args[0])))
     if isinstance(error, Cancelled):

@@ -101,7 +101,7 @@ class Session:
         self.compares_heads = False
         self.live = False
         self.begun = False
-        self.unwinding: Unwind | None = None
+        self.unwinding: BaseException | None = None
         self.ended: tuple[str, Any, str] | None = None
         self.exhausted = False
         self.owner: Any = None
@@ -352,10 +352,12 @@ class Session:
                 f"{operation}: a trajectory belongs to the thread or task that runs it; use turn.tools to go wide"
             )
         if self.unwinding is not None:
+            advice = "catch Exception instead of BaseException"
+            if not isinstance(self.unwinding, Unwind):
+                advice = "turn.spawn raised it, and only a resume may go on with that child"
             raise Misuse(
-                f"{operation}: the agent caught {type(self.unwinding).__name__}, which must pass through; "
-                "catch Exception instead of BaseException"
-            )
+                f"{operation}: the agent caught {type(self.unwinding).__name__}, which must pass through; {advice}"
+            ) from self.unwinding
         if self.ended is not None:
             raise Misuse(f"{operation}: the trajectory has ended ({self.ended[0]}); nothing may follow")
 

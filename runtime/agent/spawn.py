@@ -128,22 +128,29 @@ def _asked(child: Child) -> Amounts:
 
 
 def _run(s: Session, places: Sequence[_Place], run_child: RunChild, limit: int) -> Steps:
-    """Run the children beside each other and record each as it ends; then raise what one raised, or park."""
+    """Run the children beside each other and record each as it ends; then raise what one raised, or park.
+
+    What a child raises is no outcome: nothing is recorded of it, so no agent may catch it and go on. No child is
+    begun after it, and those that run are waited for.
+    """
     waiting, running = deque(places), dict[int, _Place]()
     parked: list[Outcome] = []
-    failed: Exception | None = None
-    while waiting or running:
-        while waiting and len(running) < limit:
+    failed: BaseException | None = None
+    while running or (waiting and failed is None):
+        while waiting and failed is None and len(running) < limit:
             s.tags += 1
             at = running[s.tags] = waiting.popleft()
             call = partial(run_child, at.child, at.id, _limits(at))
             yield Start(s.tags, call, None, iscoroutinefunction(run_child))
-        done: Done = yield Next()
+        try:
+            done: Done = yield Next()
+        except BaseException as error:
+            s.unwinding = error
+            raise
         at = running.pop(done.tag)
-        if done.error is not None and not isinstance(done.error, Exception):
-            raise done.error
         if done.error is not None:
-            failed = failed or done.error
+            if failed is None or not isinstance(done.error, Exception):
+                failed = s.unwinding = done.error
         elif done.value.status == "parked":
             parked.append(done.value)
         else:

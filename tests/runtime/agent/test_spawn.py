@@ -222,3 +222,66 @@ def test_asyncio_children_run_beside_each_other(bench: Bench) -> None:
     journal = bench.fresh()
     assert asyncio.run(journal.arun(agent, "t", task=1, model=scripted([]))).result == [2, 1, 2]
     assert replay(agent, bench.events(), journal=journal, cold=True).same
+
+
+@pytest.mark.parametrize("goes_on", ["at once", "in the next turn", "returns"])
+def test_what_a_child_raises_cannot_be_caught_and_a_resume_goes_on_with_it(bench: Bench, goes_on: str) -> None:
+    fails = True
+
+    def child(t: Any) -> Any:
+        if fails:
+            raise RuntimeError("not yet")
+        return t.task
+
+    def agent(t: Any) -> Any:
+        for turn in t.turns(max=3):
+            try:
+                found = turn.spawn(child, "a", task=1)
+                return t.finish([found.result, t.budget.left])
+            except RuntimeError:
+                if goes_on == "at once":
+                    t.context.user("it failed")
+                if goes_on == "returns":
+                    return "it failed"
+        return None
+
+    error, text = (RuntimeError, "not yet") if goes_on == "returns" else (Misuse, "only a resume may go on")
+    with pytest.raises(error, match=text):
+        bench.fresh().run(agent, "t", task=1, budget={"usd": "1"})
+    assert bench.types()[-1] == "LeaseReleased"
+    fails = False
+    assert bench.fresh().run(agent, "t", task=1).result == [1, {"usd": "1"}]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, Died])
+def test_after_a_child_raised_none_is_begun_and_those_that_run_are_recorded(
+    bench: Bench, error: type[BaseException]
+) -> None:
+    both = threading.Barrier(2, timeout=30)
+    raised = threading.Event()
+    begun: list[str] = []
+
+    def fails(t: Any) -> Any:
+        both.wait()
+        raised.set()
+        raise error("not yet")
+
+    def slow(t: Any) -> Any:
+        both.wait()
+        assert raised.wait(30)
+        for turn in t.turns(max=3):
+            turn.read("more", lambda: 1)
+        return t.task
+
+    def third(t: Any) -> None:
+        begun.append("third")
+
+    def agent(t: Any) -> None:
+        for turn in t.turns():
+            turn.spawn_all([(fails, "a", 1), (slow, "b", 2), (third, "c", 3)], limit=2)
+
+    with pytest.raises(error):
+        bench.fresh().run(agent, "t", task=1)
+    assert not begun
+    recorded = [(event.body.kind, event.body.name) for event in bench.events() if event.type == "InputRead"]
+    assert recorded[3:] == [("spent", "b"), ("spawn", "b")]
