@@ -65,9 +65,11 @@ def import_bulk(side: LakeSide, groups: Sequence[Sequence[Source]], options: Imp
     small = [[one.path for one in group if (one.size or 0) <= FILE_SIZE_MAX_BYTES] for group in groups]
     large = [one.path for group in groups for one in group if (one.size or 0) > FILE_SIZE_MAX_BYTES]
     work = Work(side, dealt([group for group in small if group], BATCH_SIZE_BYTES), options)
-    team = [Helper(work) for _ in range(_processes(len(work.batches)) - 1)]
+    team: list[Helper] = []
     try:
-        begun = asked(work.context, lambda: door.begin(side.lake, options.tenant))
+        for _ in range(_processes(len(work.batches)) - 1):
+            team.append(Helper(work, team))
+        begun = asked(work.context, lambda: door.begin(side.lake, options.tenant), team)
         if begun is None:
             return None
         plan, known = begun

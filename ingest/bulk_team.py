@@ -6,6 +6,7 @@ Helpers load no engine, so that each costs some 30 MB. They are forked before th
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import threading
 from collections.abc import Callable, Sequence
@@ -59,9 +60,11 @@ class Work:
 class Helper:
     """One helper, running. `pipe` gives its parcels, then its share (see `received`)."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, team: Sequence[Helper] = ()) -> None:
         self.pipe, there = work.context.Pipe()
-        self._process = work.context.Process(target=_help, args=(work, there), daemon=True)
+        # A fork inherits the ends of the process that writes: held, no helper would see that it is gone.
+        not_mine = [self.pipe, *(helper.pipe for helper in team)]
+        self._process = work.context.Process(target=_help, args=(work, there, not_mine), daemon=True)
         self._process.start()
         there.close()
 
@@ -91,10 +94,14 @@ def received(pipe: Connection) -> Any:
     return message
 
 
-def asked(context: Any, ask: Callable[[], Any]) -> Any:
-    """Return what `ask` returns in a process of its own: what it loads goes with it. Raises what it raises."""
+def asked(context: Any, ask: Callable[[], Any], team: Sequence[Helper] = ()) -> Any:
+    """Return what `ask` returns in a process of its own: what it loads goes with it. Raises what it raises.
+
+    `team` are the helpers that run already.
+    """
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(ask, there), daemon=True)
+    not_mine = [here, *(helper.pipe for helper in team)]
+    process = context.Process(target=_answer, args=(ask, there, not_mine), daemon=True)
     process.start()
     there.close()
     try:
@@ -117,7 +124,9 @@ def _died() -> JournalError:
     return JournalError("a process of the import died; nothing was committed, run the same import again")
 
 
-def _answer(ask: Callable[[], Any], pipe: Connection) -> None:
+def _answer(ask: Callable[[], Any], pipe: Connection, not_mine: Sequence[Connection]) -> None:
+    for other in not_mine:
+        other.close()
     try:
         found = ask()
     except Exception as error:  # noqa: BLE001 - told to the process that asks, which raises it
@@ -125,9 +134,11 @@ def _answer(ask: Callable[[], Any], pipe: Connection) -> None:
     pipe.send_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
 
 
-def _help(work: Work, pipe: Connection) -> None:
+def _help(work: Work, pipe: Connection, not_mine: Sequence[Connection]) -> None:
     from .bulk_run import BulkRun
 
+    for other in not_mine:
+        other.close()
     plan: Future[tuple[Any, Any]] = Future()
     threading.Thread(target=_receive, args=(plan, pipe), name="trajlake-plan", daemon=True).start()
     ready: Queue[Any] = Queue(PARCELS_WAITING_MAX)
@@ -139,8 +150,6 @@ def _help(work: Work, pipe: Connection) -> None:
             ready.put(run.parcel_of(mine))
         run.finish()
         ready.put(run.share)
-    except (EOFError, ConnectionError):
-        return  # the process that writes is gone
     except Exception as error:  # noqa: BLE001 - told to the process that writes, which raises it
         ready.put(_told(error))
     ready.put(None)
@@ -148,13 +157,19 @@ def _help(work: Work, pipe: Connection) -> None:
 
 
 def _receive(plan: Future[tuple[Any, Any]], pipe: Connection) -> None:
-    """Take the plan whenever it comes: the process that tells it reads nothing before it has told all."""
-    try:
+    """Take the plan whenever it comes: the process that tells it reads nothing before it has told all.
+
+    Nothing comes after it. The end of the pipe says that the process that writes is gone, and this one has no use.
+    """
+    with suppress(EOFError, OSError):
         plan.set_result(pipe.recv())
-    except Exception as error:  # noqa: BLE001 - raised where the plan is wanted
-        plan.set_exception(error)
+        pipe.recv()
+    os._exit(1)
 
 
 def _send_all(ready: Queue[Any], pipe: Connection) -> None:
-    while (message := ready.get()) is not None:
-        pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    try:
+        while (message := ready.get()) is not None:
+            pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    except OSError:
+        os._exit(1)  # nobody takes it: without this thread, the others would wait for ever

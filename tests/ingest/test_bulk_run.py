@@ -29,10 +29,10 @@ MAIN = "import sys; from trajlake.runtime.cli import main; sys.exit(main())\n"
 FORMATS = ("claude-code", "openai-chat", "codex", "pi", "inspect")
 
 
-def run(folder: Path, prelude: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, prelude: str, *arguments: str, timeout_s: int = 240) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", prelude + MAIN, *arguments],
-        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
+        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
 
 
@@ -118,6 +118,24 @@ def test_helpers_that_need_no_plan_do_not_wait_for_one_who_tells_it(
     monkeypatch.setattr(bulk_import, "KNOWN_MAX", 6)
     assert bulk_door.begin(lake, "default") is None
     assert bulk_door.begin(lake, "another") is not None
+
+
+KILLED_BEFORE_IT_READS = (
+    "import os; from trajlake.ingest import bulk_run; bulk_run._processes = lambda batches: 3\n"
+    "parcel_of = bulk_run.BulkRun.parcel_of\n"
+    "def parcel_of_(self, paths):\n"
+    "    parcel = parcel_of(self, paths)\n"
+    "    parcel.payloads.append(b'x' * 1_000_000)\n"
+    "    return parcel\n"
+    "bulk_run.BulkRun.parcel_of = parcel_of_; bulk_run._write_all = lambda *_: os.kill(os.getpid(), 9)\n"
+)
+
+
+def test_a_killed_import_leaves_no_helper_behind(tmp_path: Path, sessions: Path) -> None:
+    # Each parcel is more than a pipe holds. A pipe to this test stays open for as long as any process holds it.
+    command = ("import", "auto", str(sessions), "--lake", "lake")
+    killed = run(tmp_path, STRAIGHT + KILLED_BEFORE_IT_READS, *command, timeout_s=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
 @pytest.mark.long
