@@ -2,12 +2,14 @@
 
 A graph inside a trajectory: `model_node` and `tool_of` in the graph that an agent function runs through a funnel.
 A trajectory inside a graph: `durable_node` makes an agent function a node. Its trajectory is named by thread, node and
-step, so a graph that is started again goes on with it; what waits for a person interrupts the graph.
+step (and by the number of its `Send`, and the task of the graph around a subgraph), so a graph that is started again
+goes on with it; what waits for a person interrupts the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..journal import Journal
@@ -59,7 +61,7 @@ def durable_node(journal: Journal, agent: Callable[..., Any], name: str, **optio
     from langgraph.types import interrupt
 
     async def node(state: dict[str, Any], config: RunnableConfig) -> Any:
-        place = f"{config['configurable']['thread_id']}/{name}.{config['metadata']['langgraph_step']}"
+        place = _place(name, config["configurable"]["thread_id"], config["metadata"])
         while True:
             outcome = await journal.arun(agent, place, task=dict(state), **options)
             if outcome.status == "completed":
@@ -70,3 +72,11 @@ def durable_node(journal: Journal, agent: Callable[..., Any], name: str, **optio
 
     node.__annotations__["config"] = RunnableConfig  # LangGraph reads the type, which this module has no name for
     return node
+
+
+def _place(name: str, thread_id: str, task: Mapping[str, Any]) -> str:
+    place = f"{thread_id}/{name}.{task['langgraph_step']}"
+    kind, number = task["langgraph_path"][:2]
+    around = task["langgraph_checkpoint_ns"].rpartition("|")[0]
+    place += f".{number}" if kind == "__pregel_push" else ""
+    return f"{place}@{sha256(around.encode()).hexdigest()[:16]}" if around else place

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
@@ -149,6 +150,41 @@ def test_a_node_that_waits_for_a_person_interrupts_its_graph_and_acts_once(journ
     done = asyncio.run(app.ainvoke(Command(resume="looked"), place))
     assert done["messages"][-1].content == "charged"
     assert charged == ["7"]
+
+
+def test_each_task_of_a_fan_out_has_a_trajectory_of_its_own_and_keeps_it(journal: Journal) -> None:
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, StateGraph
+    from langgraph.types import Command, Send
+
+    @journal.tool(approve=True)
+    def charge(order: str) -> str:
+        return order
+
+    async def agent(t: Any) -> None:
+        async for turn in t.turns(max=1):
+            t.finish({"found": [(await turn.call("charge", {"order": t.task["order"]})).output]})
+
+    fields: Any = TypedDict(
+        "Fields", {"order": Annotated[str, operator.add], "found": Annotated[list[str], operator.add]}
+    )
+    part: Any = StateGraph(fields)
+    part.add_node("pay", durable_node(journal, agent, "pay"))
+    part.add_edge(START, "pay")
+    whole: Any = StateGraph(fields)
+    whole.add_node("pay", durable_node(journal, agent, "pay"))
+    whole.add_node("part", part.compile())
+    sent = [Send(name, {"order": f"{name} {n}", "found": []}) for name in ("pay", "part") for n in (1, 2)]
+    whole.add_conditional_edges(START, lambda _: sent, ["pay", "part"])
+    app = whole.compile(checkpointer=InMemorySaver())
+    place: Any = {"configurable": {"thread_id": "thread-1"}}
+    stopped = asyncio.run(app.ainvoke({"order": "", "found": []}, place))["__interrupt__"]
+    for one in stopped:
+        (question,) = one.value
+        (waiting,) = asyncio.run(journal.arun(agent, question["trajectory"])).waiting_for
+        journal.approve(question["trajectory"], waiting.action_id, actor="ops")
+    done = asyncio.run(app.ainvoke(Command(resume={one.id: "looked" for one in stopped}), place))
+    assert sorted(done["found"]) == ["part 1", "part 2", "pay 1", "pay 2"]
 
 
 def test_a_client_asks_through_a_transport_with_its_own_parameters(journal: Journal) -> None:
