@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajlake.schemas import values
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import Branched, ParentAction, TaskStarted, ToolDeclaration
+from trajlake.schemas.history import canonical
 
 from .agent import driver_async, driver_sync
 from .agent.authorize import policy_version
@@ -223,10 +224,17 @@ class Run:
         fork, s = self._fork, self.s
         twin = fork.record.find(fork.record.trajectory_id + child_id[len(s.trajectory_id) :])
         events = [*fork.answers(), *(twin.read() if twin is not None else ())]
-        tools = fork.stubs.over(fork.registered, events, fork.record.blob)
+        tools = fork.stubs.over(fork.registered, events, fork.record.blob, spent=self._done(child_id))
         home = ChildHome.of(self._home, tools)
         named = ParentAction(tenant=s.tenant, trajectory_id=s.trajectory_id)
         return (home.arun if wait else home.run)(agent, child_id, task=task, parent=named, **options)
+
+    def _done(self, child_id: str) -> list[Event]:
+        """The events of a child that was begun before."""
+        lease = self.ports.leases.read(self.s.tenant, child_id)
+        if lease is None:
+            return []
+        return list(canonical(self.ports.log.read(self.s.tenant, child_id, lease).events).events)
 
 
 class ChildHome(Journal):

@@ -84,9 +84,8 @@ class Answers:
             body = event.body
             if event.type == "ToolIntent":
                 asked[body.action_id] = body.tool, body.arguments_hash
-            elif event.type == "ToolResult" and body.status in ("ok", "error") and body.action_id in asked:
-                answer = body.output if body.status == "ok" else ToolError(str(blobs.inline(body.error, blob)))
-                self._found[asked[body.action_id]].append(answer)
+            elif _answers(event) and body.action_id in asked:
+                self._found[asked[body.action_id]].append(_answer(event, blob))
         self._blob = blob
 
     def spend(self, events: Iterable[Event]) -> None:
@@ -96,7 +95,7 @@ class Answers:
             body = event.body
             if event.type == "ToolIntent":
                 asked[body.action_id] = body.tool, body.arguments_hash
-            elif event.type == "ToolResult" and body.action_id in asked:
+            elif _answers(event) and body.action_id in asked:
                 found = self._found.get(asked[body.action_id])
                 if found is not None and len(found) > 1:
                     found.popleft()
@@ -114,6 +113,20 @@ class Answers:
         if isinstance(recorded, ToolError):
             raise recorded
         return values.from_tree(blobs.inline(recorded, self._blob))
+
+
+def _answers(event: Event) -> bool:
+    """Whether a call was answered by this event: by its result, or as it was settled after a crash."""
+    if event.type == "ToolSettled":
+        return bool(event.body.verdict == "executed")
+    return event.type == "ToolResult" and event.body.status in ("ok", "error")
+
+
+def _answer(event: Event, blob: Blob) -> Any:
+    body = event.body
+    if event.type == "ToolSettled":
+        return body.output if body.has_output else body.delivered
+    return body.output if body.status == "ok" else ToolError(str(blobs.inline(body.error, blob)))
 
 
 class Answer:

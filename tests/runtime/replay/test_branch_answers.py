@@ -1,0 +1,63 @@
+"""What the stand-ins of a branch answer where it, or its child, was cut short."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trajlake.runtime import Journal, branch, resume_branch
+from trajlake.runtime.branch_stubs import Answers
+from trajlake.runtime.models import scripted
+from trajlake.schemas.keys import arguments_hash
+
+
+def test_answers_a_child_was_given_before_the_crash_are_not_given_again(journal: Journal) -> None:
+    answers = iter(["first", "second", "third"])
+    seen: list[str] = []
+    dies = [True]
+
+    @journal.tool(effect="read")
+    def poll() -> str:
+        return next(answers)
+
+    def child(t: Any) -> None:
+        for turn in t.turns(max=3):
+            if turn.number == 2 and dies[0] and not t.id.startswith("p/"):
+                raise KeyError("died")
+            seen.append(turn.call("poll").text)
+
+    def agent(t: Any) -> None:
+        for turn in t.turns(max=1):
+            turn.spawn(child, "c", task=1)
+
+    model = scripted([])
+    journal.run(agent, "p", task="go", model=model)
+    assert seen == ["first", "second", "third"]
+    seen.clear()
+    with pytest.raises(KeyError):
+        branch(journal, "p", 0, "x", agent=agent, model=model)
+    dies[0] = False
+    resume_branch(journal, "p~0.0", agent=agent, model=model)
+    assert seen == ["first", "second", "third"]
+
+
+def test_a_call_that_was_settled_as_executed_counts_as_answered() -> None:
+    def called(action_id: str, answer: str, **body: Any) -> list[Any]:
+        intent = SimpleNamespace(action_id=action_id, tool="poll", arguments_hash=arguments_hash({}))
+        settled = SimpleNamespace(action_id=action_id, **body)
+        return [SimpleNamespace(type="ToolIntent", body=intent), SimpleNamespace(type=answer, body=settled)]
+
+    record = [
+        *called("0.0", "ToolSettled", verdict="executed", has_output=True, output="first"),
+        *called("1.0", "ToolSettled", verdict="not_executed"),
+        *called("2.0", "ToolSettled", verdict="executed", has_output=False, delivered="it was done"),
+        *called("3.0", "ToolResult", status="ok", output="third"),
+    ]
+    nothing: Any = None
+    answers = Answers(record, nothing)
+    assert [answers.answer("poll", {}) for _ in range(3)] == ["first", "it was done", "third"]
+    answers = Answers(record, nothing)
+    answers.spend(record[:4])
+    assert answers.answer("poll", {}) == "it was done"
