@@ -143,11 +143,15 @@ class Lake:
 
 
 def files_of(handle: DeltaTable, directory: str) -> list[DataFile]:
-    """Return the live files of a loaded handle, by path."""
+    """Return the live files of a loaded handle, by path. Raises `LakeDamaged` for a path out of the table's folder."""
     rows = _action_rows(handle)
     files = []
     for row in rows:
         relative = unquote(row["path"])
+        if relative.startswith("/") or ".." in relative.split("/"):
+            raise LakeDamaged(
+                f"{directory}: its log names {ascii(relative)}, which is outside the table; nothing is read"
+            )
         files.append(
             DataFile(
                 path=os.path.join(directory, relative),
