@@ -93,7 +93,8 @@ class LakeRun(ImportRun):
                 if done is not None:
                     self.bulk = done.report
                     yield from done.outcomes
-                    groups = [[one for one in group if one.path in done.left] for group in groups]
+                    left = set(done.left)
+                    groups = [[one for one in group if one.path in left] for group in groups]
         yield from super()._import_all([group for group in groups if group])
 
     def _has_imports(self) -> bool:
