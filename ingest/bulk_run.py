@@ -144,11 +144,14 @@ class BulkRun(ImportRun):
         self._parcel = Parcel()
         for path in paths:
             try:
-                self.share.outcomes.append(self.import_source(_held_whole(path)))
+                source = _held_whole(path)
+            except OSError as error:
+                self.share.outcomes.append(Outcome(name=path, error=f"{path}: {error.strerror}"))
+                continue
+            try:
+                self.share.outcomes.append(self.import_source(source))
             except NotFresh:
                 self.share.left.append(path)
-            except FileNotFoundError as error:
-                self.share.outcomes.append(Outcome(name=path, error=f"{path}: {error.strerror}"))
         return self._parcel
 
     def finish(self) -> None:

@@ -18,9 +18,14 @@ import pytest
 from tests.ingest.reading import jsonl
 from tests.ingest.test_claude_code import block, call, result, user
 from tests.pipelines.lakes import everything, rows
+from trajlake.ingest import bulk_run, into_lake
 from trajlake.ingest.import_run import ImportOptions, Outcome
+from trajlake.ingest.lake_side import LakeSide
 from trajlake.ingest.watch import follow_paths
 from trajlake.pipelines import bulk_door, bulk_import
+from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import LakeUnreachable
+from trajlake.runtime.root import Root
 from trajlake.runtime.settings import load
 
 STRAIGHT = "from trajlake.ingest import bulk_run; bulk_run.WORTH_BYTES = 1; bulk_run.BATCH_SIZE_BYTES = 1\n"
@@ -118,6 +123,55 @@ def test_helpers_that_need_no_plan_do_not_wait_for_one_who_tells_it(
     monkeypatch.setattr(bulk_import, "KNOWN_MAX", 6)
     assert bulk_door.begin(lake, "default") is None
     assert bulk_door.begin(lake, "another") is not None
+
+
+def test_a_source_that_cannot_be_opened_is_one_error_and_ends_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "folder.jsonl"
+    folder.mkdir()
+    side = LakeSide(str(tmp_path / "lake"), Root.open(str(tmp_path / "root")), "default", lambda: None)
+    taker = bulk_run.BulkRun(side, ImportOptions(), lambda: (None, None))
+    taker.parcel_of([str(folder), str(tmp_path / "gone.jsonl")])
+    assert [one.error for one in taker.share.outcomes] == [
+        f"{folder}: Is a directory",
+        f"{tmp_path}/gone.jsonl: No such file or directory",
+    ]
+    taker.finish()
+
+
+class Unsearched(list[str]):
+    """Paths that nobody may look through one by one: a lake's worth of files would be looked through for each file."""
+
+    def __contains__(self, one: object) -> bool:
+        raise AssertionError(f"searched for {one}")
+
+
+def test_what_a_bulk_import_left_is_not_searched_through_for_every_source(
+    tmp_path: Path, sessions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = str(sessions / "two.jsonl")
+    monkeypatch.setattr(into_lake, "worth_it", lambda _: True)
+    monkeypatch.setattr(into_lake, "import_bulk", lambda *_: bulk_run.BulkDone([], Unsearched([left]), {}))
+    side = LakeSide(str(tmp_path / "lake"), Root.open(str(tmp_path / "root")), "default", lambda: None)
+    with into_lake.LakeRun(side, ImportOptions()) as taker:
+        outcomes = list(taker.run([str(sessions)]))
+    assert [one.name for one in outcomes] == [left]
+
+
+def test_a_run_that_failed_after_its_snapshot_is_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, commit_run = str(tmp_path / "lake"), bulk_import.commit_run
+    first, second = bulk_import.begin(lake), bulk_import.begin(lake)
+    assert first is not None and second is not None  # noqa: PT018 - a new lake
+
+    def fail_after(*arguments: Any) -> Any:
+        commit_run(*arguments)
+        raise LakeUnreachable("no answer")
+
+    monkeypatch.setattr(bulk_import, "commit_run", fail_after)
+    report = bulk_import.commit(first, bulk_door.writer(first), [], [])
+    assert report is not None
+    assert (report["outcome"], Lake(lake).newest().run) == ("committed", first.run)
+    monkeypatch.undo()
+    assert bulk_import.commit(second, bulk_door.writer(second), [], []) is None
 
 
 KILLED_BEFORE_IT_READS = (
