@@ -79,8 +79,10 @@ class Fork:
         yield from self.record.read()
 
     def folder(self, name: str) -> str | None:
-        """Where the files of the branch `name` are."""
-        return None if self.workspace is None else os.path.join(os.fspath(self.workspace), name.replace("/", "_"))
+        """Where the files of the branch `name` are: no two ids share a folder."""
+        if self.workspace is None:
+            return None
+        return os.path.join(os.fspath(self.workspace), name.replace("%", "%25").replace("/", "%2F"))
 
 
 def made_tools(fork: Fork, spent: list[Event] | None = None) -> dict[str, Tool]:

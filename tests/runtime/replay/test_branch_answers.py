@@ -1,13 +1,14 @@
-"""What the stand-ins of a branch answer where it, or its child, was cut short."""
+"""What the stand-ins of a branch answer where it, or its child, was cut short; where a branch keeps its files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trajlake.runtime import Journal, branch, resume_branch
+from trajlake.runtime import Journal, Stubs, branch, resume_branch
 from trajlake.runtime.branch_stubs import Answers
 from trajlake.runtime.models import scripted
 from trajlake.schemas.keys import arguments_hash
@@ -61,3 +62,31 @@ def test_a_call_that_was_settled_as_executed_counts_as_answered() -> None:
     answers = Answers(record, nothing)
     answers.spend(record[:4])
     assert answers.answer("poll", {}) == "it was done"
+
+
+def test_no_two_branches_share_a_folder(journal: Journal, tmp_path: Path) -> None:
+    ids = ["a/1.x", "a_1.x", "a%2F1.x", "a"]
+    files, branches = tmp_path / "files", tmp_path / "branches"
+    files.mkdir()
+
+    @journal.tool(effect="local")
+    def note(text: str) -> str:
+        (files / text).write_text(text)
+        return "ok"
+
+    def agent(t: Any) -> None:
+        for turn in t.turns(max=1):
+            turn.call("note", {"text": "n"})
+
+    def note_there(text: str) -> str:
+        return text
+
+    for name in ids:
+        journal.run(agent, name, task="go", model=scripted([]), workspace=str(files))
+        (files / "n").unlink()
+        branch(
+            journal, name, 0, "x", agent=agent, model=scripted([]), tools=Stubs(note=note_there),
+            workspace=str(branches),
+        )  # fmt: skip
+    names = {"a%2F1.x~0.0", "a_1.x~0.0", "a%252F1.x~0.0", "a~0.0"}
+    assert {path.name for path in branches.iterdir()} == names
