@@ -122,8 +122,8 @@ def branch(
     `journal`. `measure(outcome, events)` names what came out (default: how it ended, and what was done first). The
     parent's limits and approvals are not inherited: give a `budget`. `workspace`: a folder; each branch finds the
     parent's files as they were at the fork in `workspace/<its id>` (`/` written `%2F`), where its tools must work.
-    Raises `Misuse` before anything runs where a tool has no stand-in, the workspace cannot be as it was, or the model is
-    not known; `NoSuchTurn` for a turn not reached.
+    Raises `Misuse` before anything runs where a tool has no stand-in, the workspace cannot be as it was, or the model
+    is not known; `NoSuchTurn` for a turn not reached.
     """
     if at_turn < 0:
         raise Misuse(f"branch: at_turn={at_turn}: a branch begins at a turn, from 0 on; the prologue is its root's")
