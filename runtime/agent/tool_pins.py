@@ -20,6 +20,9 @@ from ..tools import Tool
 if TYPE_CHECKING:
     from .session import Session
 
+_COMPARED_IN_PARTS = frozenset({"properties", "required", "additionalProperties", "title", "description"})
+"""Keywords of a schema that may differ; every other one (`anyOf`, `$defs`, ...) has to be as it was."""
+
 
 def pinned_tools(s: Session, events: Iterable[Event]) -> Mapping[str, Any] | None:
     """Return name -> tool as these events (newest first) last offered it; None where one can no longer be kept."""
@@ -52,10 +55,11 @@ def as_recorded(s: Session, offered: list[Tool]) -> list[Tool]:
 def still_takes(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
     """Whether every call that fits the schema `then` fits `now`, as far as their arguments tell. Pure."""
     here, there = now.get("properties", {}), then.get("properties", {})
-    if now.get("$defs", {}) != then.get("$defs", {}):
+    if any(now.get(word) != then.get(word) for word in (now.keys() | then.keys()) - _COMPARED_IN_PARTS):
         return False
     if any(here.get(name, schema) != schema for name, schema in there.items()):
         return False
-    if now.get("additionalProperties", True) is False and not there.keys() <= here.keys():
+    others, others_then = now.get("additionalProperties", True), then.get("additionalProperties", True)
+    if others is not True and (others_then not in (False, others) or not there.keys() <= here.keys()):
         return False
     return set(now.get("required", ())) <= set(then.get("required", ()))

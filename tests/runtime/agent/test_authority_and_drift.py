@@ -266,6 +266,11 @@ def test_a_pinned_model_sees_the_tools_it_was_shown_while_the_code_goes_on(bench
         ({"properties": {"a": {}, "b": {}}, "required": ["b"]}, {"properties": {"a": {}}}, False),
         ({"properties": {"a": {}, "b": {}}}, {"properties": {"a": {}}, "required": ["a"]}, True),
         ({"properties": {}, "additionalProperties": False}, {"properties": {"a": {}}}, False),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"properties": {"a": {}}}, False),
+        ({"additionalProperties": {"type": "string"}}, {}, False),
+        ({"additionalProperties": False}, {"additionalProperties": False}, True),
+        ({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, False),
+        ({"minProperties": 1, "description": "new"}, {"minProperties": 1}, True),
     ],
 )
 def test_a_tool_can_be_pinned_where_the_code_still_takes_every_such_call(now: Any, then: Any, fits: bool) -> None:
