@@ -42,6 +42,7 @@ class Funnel:
     def __init__(self, t: Trajectory, turn: Turn) -> None:
         self._t, self._turn = t, turn
         self._asked: asyncio.Queue[_Asked | None] = asyncio.Queue()
+        self._next: list[_Asked | None] = []
         self._proposed: defaultdict[str, deque[ToolCall]] = defaultdict(deque)
 
     async def run(self, loop_of_framework: Coroutine[Any, Any, Any]) -> Any:
@@ -49,7 +50,7 @@ class Funnel:
         task = asyncio.ensure_future(loop_of_framework)
         task.add_done_callback(lambda _: self._asked.put_nowait(None))
         try:
-            while (asked := await self._asked.get()) is not None:
+            while (asked := self._next.pop() if self._next else await self._asked.get()) is not None:
                 await self._serve(asked)
             return task.result()
         finally:
@@ -65,9 +66,9 @@ class Funnel:
         return reply
 
     async def tool(self, provider_id: str, name: str, arguments: Any) -> Result:
-        """`turn.tool` of the call that a reply proposed under this id; where none did, `turn.call`."""
+        """`turn.tool` of the call that a reply proposed under this id; where none did (or without one), `turn.call`."""
         asked: dict[str, Any]
-        if self._proposed[provider_id]:
+        if provider_id and self._proposed[provider_id]:
             asked = {"call": self._proposed[provider_id].popleft()}
         else:
             given = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
@@ -97,7 +98,7 @@ class Funnel:
             while not self._asked.empty():
                 one = self._asked.get_nowait()
                 if one is None or one.call is None:
-                    self._asked.put_nowait(one)
+                    self._next.append(one)
                     return found
                 found.append(one)
         return found

@@ -62,6 +62,39 @@ def test_calls_of_one_reply_run_beside_each_other(journal: Journal) -> None:
     assert asyncio.run(journal.arun(through(work), "t", task="go", model=model)).result == [1, 2]
 
 
+def test_what_is_asked_between_two_calls_stays_between_them(journal: Journal) -> None:
+    done: list[Any] = []
+
+    @journal.tool(effect="read")
+    def look(n: int) -> int:
+        done.append(n)
+        return n
+
+    async def work(funnel: Funnel) -> Any:
+        reply = await funnel.model([{"role": "user", "content": "go"}])
+        first, second = (funnel.tool(one.provider_id, one.tool, one.arguments) for one in reply.calls)
+        await asyncio.gather(first, funnel.tool("", "look", {"n": 2}), second)
+        return done
+
+    model = scripted([[("look", {"n": 1}), ("look", {"n": 3})]])
+    assert asyncio.run(journal.arun(through(work), "t", task="go", model=model)).result == [1, 2, 3]
+
+
+def test_a_call_without_an_id_is_nobodys_proposal(journal: Journal) -> None:
+    @journal.tool(effect="read")
+    def look(n: int) -> int:
+        return n
+
+    async def work(funnel: Funnel) -> Any:
+        await funnel.model([{"role": "user", "content": "go"}])
+        return (await funnel.tool("", "look", {"n": 2})).output
+
+    with model_server() as server:
+        server.says(openai_body(None, ("", "look", '{"n": 1}')))
+        model = openai_chat("m", base_url=server.url, key_env=None)
+        assert asyncio.run(journal.arun(through(work), "t", task="go", model=model)).result == 2
+
+
 def test_what_an_operation_raises_passes_a_framework_that_catches_everything(journal: Journal) -> None:
     texts = iter(["first", "second"])
 
