@@ -145,6 +145,15 @@ def test_an_mcp_server_says_what_came_of_a_call(journal: Journal) -> None:
     with pytest.raises(BaseException) as unknown:
         asyncio.run(tool.function(order="refused", call=call))
     assert not isinstance(unknown.value, ToolError | NotExecuted), "a protocol error proves nothing"
+
+    def ring(call: str, length: int = 1) -> str:
+        return call * length
+
+    bells = MCPServer("bells")
+    bells.add_tool(ring)
+    (tool,) = asyncio.run(mcp_tools.register(journal, bells))
+    assert (list(tool.parameters["properties"]), tool.parameters["required"]) == (["call_", "length"], ["call_"])
+    assert asyncio.run(tool.function(call_="mum", call=call)) == {"result": "mum"}, "the runtime passes its own call"
     with pytest.raises(ValueError, match="no tool named pay"):
         asyncio.run(mcp_tools.register(journal, server, effects={"pay": "external"}))
 
