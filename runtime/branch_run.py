@@ -37,6 +37,7 @@ from .agent.session import Setup
 from .branch_session import BranchLoop, BranchSession, Parent
 from .branch_stubs import Stubs
 from .journal import Journal
+from .journal_errors import BlobMissing
 from .replaying.intercept import intercepted
 from .replaying.lineage import Ancestor
 from .replaying.record import Record
@@ -283,8 +284,11 @@ class BothBlobs:
     def get(self, tenant: str, sha256: str) -> bytes:
         try:
             found: bytes = self._own.get(tenant, sha256)
-        except Exception:  # noqa: BLE001 - not a blob of the branch's own root: the parent's source has it, or says so
-            found = self._record.blob(sha256)
+        except (BlobMissing, FileNotFoundError) as missing:  # the parent's source has it, or both say why not
+            try:
+                found = self._record.blob(sha256)
+            except Exception as error:
+                raise error from missing
         return found
 
 

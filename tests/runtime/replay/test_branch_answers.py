@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Journal, Stubs, branch, resume_branch
+from trajlake.runtime.branch_run import BothBlobs
 from trajlake.runtime.branch_stubs import Answers
+from trajlake.runtime.journal_errors import BlobMissing
 from trajlake.runtime.models import scripted
 from trajlake.schemas.keys import arguments_hash
 
@@ -90,3 +92,19 @@ def test_no_two_branches_share_a_folder(journal: Journal, tmp_path: Path) -> Non
         )  # fmt: skip
     names = {"a%2F1.x~0.0", "a_1.x~0.0", "a%252F1.x~0.0", "a~0.0"}
     assert {path.name for path in branches.iterdir()} == names
+
+
+def test_a_blob_that_cannot_be_read_is_not_looked_for_in_the_parent() -> None:
+    def raises(error: Exception) -> Any:
+        def get(*_: str) -> bytes:
+            raise error
+
+        return SimpleNamespace(get=get, put=None, blob=get)
+
+    parent: Any = SimpleNamespace(blob=lambda sha256: b"the parent's")
+    assert BothBlobs(raises(BlobMissing("not here")), parent).get("default", "0" * 64) == b"the parent's"
+    with pytest.raises(OSError, match="the device"):
+        BothBlobs(raises(OSError(5, "the device")), parent).get("default", "0" * 64)
+    with pytest.raises(KeyError) as caught:
+        BothBlobs(raises(BlobMissing("damaged")), raises(KeyError("no such blob"))).get("default", "0" * 64)
+    assert str(caught.value.__cause__) == "damaged"
