@@ -20,7 +20,7 @@ from .store_errors import StoreRefused, StoreUnreachable
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-VERSION: Final = 2
+VERSION: Final = 3
 OBJECTS: Final = (
     "warm_version", "tenant_roles", "journal_cursors", "trajectory_events", "trajectory_events_partitions",
     "trajectory_events_recorded_at", "trajectory_events_paths", "trajectory_tokens", "trajectory_spans",

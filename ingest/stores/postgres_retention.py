@@ -40,15 +40,23 @@ class WarmRetention:
         return self._database.run(read)
 
     def leave(self, one: EndedHere, head_hash: str, snapshot: int) -> int:
-        """Take its rows out, if its head is the given one; return how many went, -1 if it is not.
+        """Take its rows out, if its head is the given one and every row is of `one.journals`; -1 if not, else how many.
 
-        The caller has seen that `snapshot` of a lake holds every one of these rows.
+        The caller has seen that `snapshot` of a lake holds these journals as far; a row that came since stays.
         """
 
         def take(connection: Connection) -> int:
             row = connection.execute(
-                "select leave_to_lake(%s, %s, %s, %s, %s)",
-                (one.tenant, one.trajectory_id, one.last_sequence, bytes.fromhex(head_hash), snapshot),
+                "select leave_to_lake(%s, %s, %s, %s, %s, %s, %s)",
+                (
+                    one.tenant,
+                    one.trajectory_id,
+                    one.last_sequence,
+                    bytes.fromhex(head_hash),
+                    snapshot,
+                    list(one.journals),
+                    list(one.journals.values()),
+                ),
             ).fetchone()
             return -1 if row is None else int(row[0])
 

@@ -1,9 +1,12 @@
 -- leave_to_lake: takes an ended trajectory's rows out of the warm tier; the caller knows that a snapshot holds them.
 -- grain: a function; the number of rows that went, -1 where the trajectory is not as the lake knows it
 -- inputs: trajectory_heads, trajectory_events, trajectory_left, trajectory_blobs, trajectory_blob_refs
+-- notes: of_writers and of_lsns say, pair by pair, up to which lsn of which journal the snapshot is known to hold rows.
 -- owner: ingest
+drop function if exists leave_to_lake(text, text, bigint, bytea, bigint);
 create or replace function leave_to_lake(
-    of_tenant text, of_trajectory text, last_sequence bigint, head_hash bytea, of_snapshot bigint
+    of_tenant text, of_trajectory text, last_sequence bigint, head_hash bytea, of_snapshot bigint,
+    of_writers text [], of_lsns bigint []
 ) returns bigint
 language plpgsql as $$
 declare
@@ -25,6 +28,16 @@ begin
         if not found then
             return -1;
         end if;
+    end if;
+    -- A row may have come since the caller looked, and the head not have moved: a superseded event, a late copy.
+    perform 1 from trajectory_events as event
+    where event.tenant = of_tenant and event.trajectory_id = of_trajectory
+        and not exists (
+            select from unnest(of_writers, of_lsns) as held (writer, lsn)
+            where held.writer = event.writer and event.lsn <= held.lsn
+        );
+    if found then
+        return -1;
     end if;
     insert into trajectory_left (tenant, trajectory_id, snapshot) values (of_tenant, of_trajectory, of_snapshot)
     on conflict do nothing;

@@ -14,6 +14,7 @@ from tests.support.postgres import schema_url
 from trajlake.ingest.landing_store import open_landing
 from trajlake.ingest.shipper import Shipper
 from trajlake.ingest.stores.postgres_database import VERSION, Database
+from trajlake.ingest.stores.postgres_retention import WarmRetention
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
 from trajlake.pipelines import cli_retain
@@ -166,6 +167,20 @@ def test_a_journal_counts_as_committed_only_without_a_loss_before_it() -> None:
     assert not in_lake(one, {"bb": Cursor(next=10)})
     lost = LostRange(first=5, last=6, reason="corrupt")
     assert not in_lake(one, {"aa": Cursor(next=10, lost=(lost,))})
+
+
+@pytest.mark.parametrize("moved", ["lsn = 100", "writer = 'ff'"])
+def test_a_row_that_comes_between_the_look_and_the_leaving_keeps_its_trajectory_here(place: Place, moved: str) -> None:
+    place.write(ended("done"))
+    place.ship_warm()
+    tier = WarmRetention(Database(place.url))
+    ((head,),) = place.rows("select encode(cryptographic_hash, 'hex') from trajectory_events where sequence_number = 4")
+    (one,) = tier.ended_before(LATER_S)
+    place.rows(f"update trajectory_events set {moved} where sequence_number = 2 returning 1")
+    assert (tier.leave(one, head, 1), place.count(), place.count("trajectory_left")) == (-1, 5, 0)
+    (seen,) = tier.ended_before(LATER_S)
+    assert (tier.leave(seen, head, 1), place.count()) == (5, 0)
+    tier.close()
 
 
 def test_a_warm_tier_of_the_version_before_is_brought_up(place: Place) -> None:
