@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+import time
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from trajlake.runtime.cli_errors import UserError
 
 EXIT_UNREACHABLE: Final = 3
+THERE: Final = frozenset({"PreconditionFailed", "412"})
+CONFLICT: Final = "ConditionalRequestConflict"
+"""Another put of the same object is under way; S3 asks to try again."""
+CONFLICT_TRIES: Final = 3
+CONFLICT_PAUSE_S: Final = 0.2
 DENIED: Final = frozenset({"AccessDenied", "403", "MethodNotAllowed", "NotImplemented"})
 
 
@@ -42,15 +48,50 @@ def put_once(data: bytes, url: str, lock_days: int | None) -> None:
         client: Any = botocore.session.Session().create_client(
             "s3", endpoint_url=where, config=botocore.config.Config(retries={"total_max_attempts": 3})
         )
-        answer = client.put_object(
-            Bucket=bucket, Key=key, Body=data, ContentType="application/json", IfNoneMatch="*", **lock
-        )
+        version = _put(client, bucket, key, data, lock)
         if until is not None:
-            _check_lock(client, bucket, key, answer.get("VersionId"), until)
+            _check_lock(client, bucket, key, version, until)
     except botocore.exceptions.ClientError as error:
         raise _refused(error, shown, locked=until is not None) from None
     except (botocore.exceptions.BotoCoreError, OSError) as error:
         raise UserError(f"{shown}: {_line(error)}; run it again", exit_code=EXIT_UNREACHABLE) from None
+
+
+def _put(client: Any, bucket: str, key: str, data: bytes, lock: dict[str, Any]) -> str | None:
+    """Put the object unless one stands there; return its version. Where these very bytes stand there, it is done.
+
+    An answer may be lost and botocore ask again: the object that is then in the way is our own.
+    """
+    import botocore.exceptions
+
+    for left in reversed(range(CONFLICT_TRIES)):
+        try:
+            answer = client.put_object(
+                Bucket=bucket, Key=key, Body=data, ContentType="application/json", IfNoneMatch="*", **lock
+            )
+            break
+        except botocore.exceptions.ClientError as error:
+            if _code(error) in THERE:
+                found = _own(client, bucket, key, data)
+                if found is None:
+                    raise
+                answer = found
+                break
+            if _code(error) != CONFLICT or not left:
+                raise
+        time.sleep(CONFLICT_PAUSE_S)
+    version = answer.get("VersionId")
+    return None if version is None else str(version)
+
+
+def _own(client: Any, bucket: str, key: str, data: bytes) -> dict[str, Any] | None:
+    import botocore.exceptions
+
+    try:
+        found: dict[str, Any] = client.get_object(Bucket=bucket, Key=key)
+    except botocore.exceptions.ClientError:
+        return None
+    return found if found["Body"].read() == data else None
 
 
 def _check_lock(client: Any, bucket: str, key: str, version: str | None, until: dt.datetime) -> None:
@@ -77,7 +118,7 @@ def _check_lock(client: Any, bucket: str, key: str, version: str | None, until: 
 
 def _refused(error: Any, shown: str, *, locked: bool) -> UserError:
     code = _code(error)
-    if code in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
+    if code in THERE or code == CONFLICT:
         return UserError(f"{shown}: exists already; an anchor is never written over, name another object")
     why = f"{shown}: the server refused ({code}: {error.response.get('Error', {}).get('Message', '')})"
     advice = "; with --lock-days the bucket must have been made with object lock" if locked else ""

@@ -17,6 +17,7 @@ from tests.conftest import Command
 from tests.pipelines.audit_lakes import make_lake
 from tests.pipelines.test_audit_command import clean
 from tests.support.object_store import ACCESS_KEY, CREDENTIALS, SECRET_KEY, shared_endpoint
+from trajlake.pipelines import anchor_bucket
 from trajlake.pipelines.anchor import deliver
 from trajlake.pipelines.anchor_bucket import put_once
 from trajlake.pipelines.anchor_read import make_key
@@ -29,7 +30,9 @@ class Recorder(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.objects: dict[str, dict[str, str]] = {}
+        self.bodies: dict[str, bytes] = {}
         self.honours_locks, self.reads = True, 200
+        self.lost_answers = self.conflicts = 0
         super().__init__(("127.0.0.1", 0), Answers)
 
     @property
@@ -51,8 +54,20 @@ class Answers(BaseHTTPRequestHandler):
         if path in self.server.objects and headers.get("if-none-match") == "*":
             self._say(412, b"<Error><Code>PreconditionFailed</Code><Message>there</Message></Error>")
             return
-        self.server.objects[path] = headers
+        if self.server.conflicts:
+            self.server.conflicts -= 1
+            self._say(409, b"<Error><Code>ConditionalRequestConflict</Code><Message>again</Message></Error>")
+            return
+        self.server.objects[path], self.server.bodies[path] = headers, body
+        if self.server.lost_answers:
+            self.server.lost_answers -= 1
+            self._say(500, b"<Error><Code>InternalError</Code><Message>lost</Message></Error>")
+            return
         self._say(200, b"", {"ETag": '"x"', "x-amz-version-id": "v1"})
+
+    def do_GET(self) -> None:
+        self.server.asked.append(("GET", self.path, {}, b""))
+        self._say(200, self.server.bodies[self.path.partition("?")[0]], {"x-amz-version-id": "v1"})
 
     def do_HEAD(self) -> None:
         self.server.asked.append(("HEAD", self.path, {}, b""))
@@ -95,6 +110,26 @@ def test_the_request_holds_the_lock_and_never_writes_over(recorder: Recorder) ->
     assert [asked[0] for asked in recorder.asked] == ["PUT", "HEAD"], "the lock is read back"
     with pytest.raises(UserError, match="never written over"):
         put_once(b'{"anchor": 2}', recorder.url, None)
+
+
+def test_a_put_whose_answer_was_lost_is_known_as_our_own_and_its_lock_is_checked(recorder: Recorder) -> None:
+    recorder.lost_answers = 1
+    put_once(b'{"anchor": 1}', recorder.url, 30)
+    assert [asked[0] for asked in recorder.asked] == ["PUT", "PUT", "GET", "HEAD"]
+    assert "versionId=v1" in recorder.asked[-1][1]
+    recorder.objects, recorder.lost_answers, recorder.honours_locks = {}, 1, False
+    with pytest.raises(UserError, match="written, but not locked"):
+        put_once(b'{"anchor": 1}', recorder.url, 30)
+
+
+def test_a_put_that_meets_another_under_way_is_tried_again(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anchor_bucket, "CONFLICT_PAUSE_S", 0.0)
+    recorder.conflicts = 1
+    put_once(b"{}", recorder.url, None)
+    assert [asked[0] for asked in recorder.asked] == ["PUT", "PUT"]
+    recorder.objects, recorder.conflicts = {}, 99
+    with pytest.raises(UserError, match="never written over"):
+        put_once(b"{}", recorder.url, None)
 
 
 def test_a_server_that_ignores_the_lock_is_found_out(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
