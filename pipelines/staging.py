@@ -24,7 +24,8 @@ def sweep_staging(lake: Lake) -> list[str]:
     """Remove the staging of every decided run, and what dead launchers left more than a day ago; return the names.
 
     A launcher that still works in one of a decided run has lost already: it finds its files gone and begins again.
-    Erasure counts on this: staged rows hold texts.
+    Erasure counts on this, for staged rows hold texts; but of a lake in object storage it sees this host's staging and
+    no other: what a killed run staged elsewhere goes when that host compacts again (OBJECT_STORAGE.md).
     """
     directory = staging_folder(lake)
     newest = lake.newest().number
