@@ -164,7 +164,7 @@ def _options(to: str, workers: int, dry_run: bool, pin: str, snapshot: int | Non
 
 
 def _show(cut: Cut, as_json: bool) -> None:
-    from .curate.funnel import as_table
+    from .curate.funnel import as_table, why_empty
 
     if as_json:
         tree: dict[str, Any] = {"rows": cut.rows, "read_anew": cut.read_anew, "funnel": cut.funnel.steps}
@@ -174,6 +174,8 @@ def _show(cut: Cut, as_json: bool) -> None:
         return
     print(as_table(cut.funnel.steps))
     print(f"{cut.rows:,} rows; {cut.read_anew:,} trajectories read anew")
+    if not cut.rows:
+        print(f"the set {'would be' if cut.manifest is None else 'is'} empty: {why_empty(cut.funnel.steps)}")
     if cut.manifest is not None:
         for family, reasons in cut.manifest.refused.items():
             told = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())

@@ -39,11 +39,12 @@ def report(
     from .cli_sql import run
     from .connect import connect
 
-    connection = connect(load(lake=lake).lake, snapshot, tenant=tenant)
+    place = load(lake=lake).lake
+    connection = connect(place, snapshot, tenant=tenant)
     set_range(connection, from_day, to_day)
     if not as_json:
         sys.stdout.write(f"{wanted.question}\n{wanted.grain}; range: {wanted.range}\n\n")
-    run(connection, wanted.sql, as_json, sys.stdout)
+    run(connection, wanted.sql, as_json, sys.stdout, place)
     if not as_json:
         sys.stdout.write(f"\n{wanted.caveats}\n")
 

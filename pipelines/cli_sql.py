@@ -22,7 +22,9 @@ HELP: Final = "End a statement with ; . Also .tables  .columns TABLE  .help  .qu
 
 
 def sql(
-    query: Annotated[str | None, typer.Argument(help="One or more statements. A shell when absent.")] = None,
+    query: Annotated[
+        str | None, typer.Argument(help="One or more statements. Absent: standard input, a shell on a terminal.")
+    ] = None,
     lake: Annotated[str | None, typer.Option("--lake", help="The lake: a folder or a URL.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the statements from this file.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Show this tenant's rows only.")] = None,
@@ -34,14 +36,17 @@ def sql(
         raise UserError("sql: give either a query or -f FILE, not both")
     text = query if file is None else _read(file)
     from .connect import connect
+    from .sql_guard import lock
 
-    connection = connect(load(lake=lake).lake, snapshot, tenant=tenant)
+    place = load(lake=lake).lake
+    connection = connect(place, snapshot, tenant=tenant)
+    lock(connection)
     if text is not None:
-        run(connection, text, as_json, sys.stdout)
+        run(connection, text, as_json, sys.stdout, place)
     elif sys.stdin.isatty():
-        _shell(connection, as_json)
+        _shell(connection, as_json, place)
     else:
-        run(connection, sys.stdin.read(), as_json, sys.stdout)
+        _piped(connection, sys.stdin.read(), as_json, place)
 
 
 def _read(file: Path) -> str:
@@ -51,15 +56,21 @@ def _read(file: Path) -> str:
         raise UserError(f"{file}: not UTF-8 text at byte {error.start}") from None
 
 
-def run(connection: duckdb.DuckDBPyConnection, text: str, as_json: bool, out: TextIO) -> None:
-    """Run every statement of `text`; print the rows of the last one (of each one as a table without --json)."""
+def run(connection: duckdb.DuckDBPyConnection, text: str, as_json: bool, out: TextIO, lake: str) -> None:
+    """Run every statement of `text`; print the rows of the last one (of each one as a table without --json).
+
+    One that could write into `lake` is refused.
+    """
     import duckdb
+
+    from .sql_guard import check
 
     try:
         statements = connection.extract_statements(text)
         if not statements:
             raise UserError('sql: no statement; try trajlake sql "select * from trajectories"')
         for place, statement in enumerate(statements, start=1):
+            check(statement, lake)
             connection.execute(statement)
             if as_json and place == len(statements):
                 print_json(connection, out)
@@ -113,7 +124,23 @@ def print_table(connection: duckdb.DuckDBPyConnection, out: TextIO) -> None:
     out.write(f"{count} row{'' if count == 1 else 's'}\n")
 
 
-def _shell(connection: duckdb.DuckDBPyConnection, as_json: bool) -> None:
+def _piped(connection: duckdb.DuckDBPyConnection, text: str, as_json: bool, lake: str) -> None:
+    """Run what comes through a pipe: statements, and dot commands between them as in the shell."""
+    pending: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("."):
+            pending.append(line)
+            continue
+        if any(one.strip() for one in pending):
+            run(connection, "\n".join(pending), as_json, sys.stdout, lake)
+        pending = []
+        if not _dot(connection, line.split()):
+            return
+    if any(one.strip() for one in pending) or not text.strip():
+        run(connection, "\n".join(pending), as_json, sys.stdout, lake)
+
+
+def _shell(connection: duckdb.DuckDBPyConnection, as_json: bool, lake: str) -> None:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # line editing, where this Python has it
     sys.stdout.write(HELP + "\n")
@@ -136,7 +163,7 @@ def _shell(connection: duckdb.DuckDBPyConnection, as_json: bool) -> None:
         if pending.strip() and pending.rstrip().endswith(";"):
             statement, pending = pending, ""
             try:
-                run(connection, statement, as_json, sys.stdout)
+                run(connection, statement, as_json, sys.stdout, lake)
             except UserError as error:
                 sys.stdout.write(f"{error}\n")
 

@@ -85,6 +85,15 @@ class Funnel:
         return True
 
 
+def why_empty(steps: list[Step]) -> str:
+    """Return what took most where nothing is left: the largest drop of any stage."""
+    drops = [(count, step, reason) for step in steps for reason, count in step.dropped.items()]
+    if not drops:
+        return "nothing came in"
+    count, step, reason = max(drops, key=lambda drop: drop[0])
+    return f"most went at {step.stage_no} {step.stage}: {reason} {count:,} of {step.before:,} {step.unit}"
+
+
 def as_table(steps: list[Step]) -> str:
     """Return the funnel as text, one line a stage."""
     lines = [f"{'stage':<28}{'unit':<14}{'in':>10}{'out':>10}  dropped"]

@@ -65,8 +65,10 @@ def ended(trajectories: pl.DataFrame, policy: Policy, funnel: Funnel) -> pl.Data
     cut = pl.col("truncated")
     rewarded = pl.col("reward").fill_null(float("-inf")) >= policy.reward.minimum
     lost = {"drop": cut, "keep": pl.lit(False), "with reward": cut & ~rewarded}[rule.truncated]
+    out = ~pl.col("status").is_in(rule.statuses)
     reason = (
-        pl.when(~pl.col("status").is_in(rule.statuses)).then(pl.lit("errored"))
+        pl.when(out & (pl.col("status") == "open")).then(pl.lit("not_ended"))
+        .when(out).then(pl.lit("errored"))
         .when(lost).then(pl.lit("truncated"))
     )  # fmt: skip
     return funnel.sift(3, "outcome", trajectories, reason, pl.col("status"), unit="trajectories")

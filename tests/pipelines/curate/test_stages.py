@@ -11,6 +11,7 @@ import pytest
 
 from tests.pipelines.curate.runs import Run, lake_of, policy, policy_text, rewards
 from tests.pipelines.segments import Story
+from trajlake.pipelines.cli_curate import _show
 from trajlake.pipelines.curate.cut import Cut, CutOptions, cut_sft
 from trajlake.pipelines.curate.explain import explain
 from trajlake.pipelines.curate.policy import parse_policy
@@ -93,11 +94,21 @@ def test_outcomes_are_those_the_policy_lists_and_truncation_needs_a_reward(tmp_p
     failed.story.landed.pop()
     failed.story.prev = failed.story.landed[-1].event.hash
     failed.end("failed")
-    runs = [Run("good").simple(), cut_off, paid, failed, rewards({"cut off, solved": 1})]
+    going = Run("going on").simple("y")
+    going.story.landed.pop()
+    runs = [Run("good").simple(), cut_off, paid, failed, going, rewards({"cut off, solved": 1})]
     cut = dry(tmp_path, runs, outcome={"statuses": ["completed"]})
-    assert reasons(cut) == {"failed": "errored", "cut off": "truncated"}
-    assert dry(tmp_path / "keep", runs, outcome={"truncated": "keep"}).rows == 4
+    assert reasons(cut) == {"failed": "errored", "cut off": "truncated", "going on": "not_ended"}
+    assert dry(tmp_path / "keep", runs, outcome={"truncated": "keep"}).rows == 5
     assert reasons(dry(tmp_path / "drop", runs, outcome={"truncated": "drop"}))["cut off, solved"] == "truncated"
+
+
+def test_an_empty_set_is_said_with_what_took_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    going = [Run(name).simple(name) for name in ("a", "b")]
+    for run in going:
+        run.story.landed.pop()
+    _show(dry(tmp_path, going, outcome={"statuses": ["completed"]}), False)
+    assert "the set would be empty: most went at 3 outcome: not_ended 2 of 2 trajectories" in capsys.readouterr().out
 
 
 def test_rejection_sampling_takes_a_versioned_verifier_s_reward(tmp_path: Path) -> None:
