@@ -64,6 +64,7 @@ def crashtest(
     choice = Choice(
         agent=agent, at=tuple(at or ()), sample=sample, seed=seed, limit_s=limit_s, life_s=life_s, jobs=jobs,
         template=os.path.abspath(files) if files is not None else "", workspace=workspace,
+        keep=keep,
     )  # fmt: skip
     scratch = os.path.realpath(tempfile.mkdtemp(prefix="trajlake-crashtest-"))
     try:

@@ -43,6 +43,7 @@ LIVES_MAX: Final = 12
 class Choice:
     """What is asked for. `at`: only these boundaries, by number or name; `sample`: so many of them, by `seed`;
     `limit_s`: start no more trials after it. `template` is copied into each place; `workspace` is a name in it.
+    `keep`: leave the place of every trial, not only that of the undisturbed one.
     """
 
     agent: str
@@ -54,6 +55,7 @@ class Choice:
     jobs: int = 2
     template: str = ""
     workspace: str = "work"
+    keep: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,10 @@ class Campaign:
         replayed = None
         if told is not None and not told.error and not told.refused and not ended.hung and self._replays:
             replayed = yield from self._replay(place, cold=False)
-        return Verdict(at, Evidence(lines, _events(place), told, replayed, ended.hung), killed)
+        verdict = Verdict(at, Evidence(lines, _events(place), told, replayed, ended.hung), killed)
+        if at and not self._choice.keep:  # the undisturbed one is replayed once more
+            place.remove()
+        return verdict
 
     def _replay(self, place: Place, *, cold: bool) -> Trial:
         name = "cold" if cold else "warm"
