@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+import re
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -17,9 +18,12 @@ from trajlake.pipelines.places import read, walk
 from trajlake.pipelines.run_plan import Plan
 from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.table_files import read_columns, read_rows
+from trajlake.schemas.errors import InvalidId
+from trajlake.schemas.ids import check_tenant
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 TABLE = SNAPSHOT_TABLES["imports"]
+_SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -78,7 +82,11 @@ def _landed(landing: str) -> dict[tuple[str, str, int], tuple[Report, str]]:
         text = read(f"{folder}/{name}").decode()
         try:
             report = msgspec.json.decode(text, type=Report)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+            check_tenant(report.tenant)
+        except (msgspec.DecodeError, msgspec.ValidationError, InvalidId):
+            continue
+        # Both become parts of paths, and anybody may have put the report there.
+        if _SHA256.fullmatch(report.sha256) is None:
             continue
         found[report.tenant, report.sha256, report.mapping_version] = (report, text)
     return found

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.pipelines.lakes import rows
+from tests.pipelines.segments import Story, land
+from trajlake.pipelines.compact import compact
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeDamaged
 
@@ -20,3 +24,17 @@ def test_a_log_that_names_a_file_outside_its_table_is_refused_by_every_reader(tm
     with pytest.raises(LakeDamaged, match="outside the table") as found:
         lake.ledger_data_files("erasures")
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("wrong", [{"tenant": "../../outside"}, {"tenant": ".."}, {"sha256": "../../../outside"}])
+def test_a_landed_report_that_names_another_place_is_skipped(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    digest = "ab" * 32
+    good = {"tenant": "t", "sha256": digest, "mapping_version": 1, "format": "f"}
+    folder = tmp_path / "landing/imports" / digest
+    folder.mkdir(parents=True)
+    (folder / "1.json").write_text(json.dumps(good))
+    (folder / "2.json").write_text(json.dumps({**good, "mapping_version": 2, **wrong}))
+    land(tmp_path / "landing", b"a" * 16, 0, Story("one").start().landed)
+    compact(str(tmp_path / "landing"), str(tmp_path / "lake"))
+    found = rows(tmp_path / "lake", "imports")
+    assert found.select("tenant", "sha256", "mapping_version").rows() == [("t", digest, 1)]
