@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from trajlake.pipelines.arrow_schema import arrow_schema, partition_columns
 from trajlake.pipelines.lake import Lake, create_table
-from trajlake.pipelines.lake_errors import LakeDamaged, RunLost
+from trajlake.pipelines.lake_errors import LakeDamaged, LakeUnreachable, RunLost
 from trajlake.pipelines.log_files import LOG, mend_torn_checkpoints
 from trajlake.pipelines.places import is_remote, make_directory, store_errors, sync_all
 from trajlake.pipelines.protocol import has_won, is_half_done, may_build_on, must_follow
@@ -109,6 +109,8 @@ def commit_run(lake: Lake, run: RunFile, handle: DeltaTable, step: Step = no_ste
     step("events committed")
     won = winner(lake, run.number)
     if won is None:
+        if isinstance(failure, LakeUnreachable):
+            raise failure
         raise LakeDamaged(f"{lake.path('events')}: commit of run {run.name} failed: {failure}") from failure
     if not has_won(won, run.name):
         raise RunLost(f"run {won} has become snapshot {run.number}; this run ({run.name}) is void", won)

@@ -7,6 +7,7 @@ waiting cannot cure is one `LakeUnreachable` line; a server that ignores conditi
 
 from __future__ import annotations
 
+import errno
 import functools
 import re
 import threading
@@ -27,6 +28,8 @@ STORE_OPTIONS: Final = {"max_retries": "8", "retry_timeout": "30s", "timeout": "
 """How long Delta's own store tries: about as long as ours."""
 
 PATIENCE_S: Final = 20.0
+OF_THIS_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS})
+"""What a disk of this host says, of staging or a temporary folder; no store sets these numbers."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 P = ParamSpec("P")
@@ -191,7 +194,7 @@ def first_line(error: BaseException) -> str:
 
 def _is_about_a_store(error: Exception) -> bool:
     if isinstance(error, OSError):
-        return True
+        return error.errno not in OF_THIS_DISK
     module = type(error).__module__.partition(".")[0]
     text = f"{type(error).__name__} {error}".lower()
     marks = ("s3", "object store", "object-store", "http", "request", "aws", "connection", "response")

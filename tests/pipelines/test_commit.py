@@ -20,6 +20,7 @@ from tests.pipelines.segments import Story, interleaved, land
 from trajlake.pipelines import commit, durable_files
 from trajlake.pipelines.compact import compact
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import LakeUnreachable
 from trajlake.pipelines.snapshot import read_run, run_path, snapshot_path
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
@@ -332,3 +333,12 @@ def test_removing_a_run_file_is_reported_and_never_guessed(half: Path, tmp_path:
     run.unlink()
     with pytest.raises(Exception, match="missing"):
         run_in(home)
+
+
+def test_a_store_that_does_not_answer_is_no_damage(half: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> None:
+        raise LakeUnreachable("s3://b/lake: no answer; run it again")
+
+    monkeypatch.setattr(commit, "_commit", unreachable)
+    with pytest.raises(LakeUnreachable, match="run it again"):
+        run_in(copy(half, tmp_path / "home"))
