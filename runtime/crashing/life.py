@@ -7,15 +7,17 @@ reply it got then.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -207,13 +209,29 @@ def _keep(path: str, reply: bytes) -> None:
     os.replace(partial, path)
 
 
+_SENDING: Final[ContextVar[Any]] = ContextVar("sending", default=None)
+"""The model whose send is under way: what its classes call of each other meanwhile is part of that one send."""
+
+
+@contextlib.contextmanager
+def _sending(model: Any) -> Iterator[None]:
+    before = _SENDING.set(model)
+    try:
+        yield
+    finally:
+        _SENDING.reset(before)
+
+
 def _kept(real: Callable[..., Any], folder: str, boundaries: Boundaries) -> Callable[..., Any]:
     def send(self: Any, request: bytes, on_delta: Any = None) -> Any:
+        if _SENDING.get() is self:
+            return real(self, request, on_delta)
         boundaries.hit("before: model")
         path = _path_of(folder, request)
         reply = _read(path)
         if reply is None:
-            reply = real(self, request, on_delta)
+            with _sending(self):
+                reply = real(self, request, on_delta)
             _keep(path, bytes(reply))
         boundaries.hit("after: model")
         return reply
@@ -223,11 +241,14 @@ def _kept(real: Callable[..., Any], folder: str, boundaries: Boundaries) -> Call
 
 def _kept_async(real: Callable[..., Any], folder: str, boundaries: Boundaries) -> Callable[..., Any]:
     async def asend(self: Any, request: bytes, on_delta: Any = None) -> Any:
+        if _SENDING.get() is self:
+            return await real(self, request, on_delta)
         boundaries.hit("before: model")
         path = _path_of(folder, request)
         reply = _read(path)
         if reply is None:
-            reply = await real(self, request, on_delta)
+            with _sending(self):
+                reply = await real(self, request, on_delta)
             _keep(path, bytes(reply))
         boundaries.hit("after: model")
         return reply
