@@ -32,7 +32,8 @@ def export(
     out: Annotated[str, typer.Option("--out", help="write one file for each into this folder, not to the output")] = "",
     arguments: Annotated[str, typer.Option("--arguments", help="openai-chat: 'str' (as emitted) or 'dict'")] = "str",
     prompts: Annotated[str, typer.Option("--prompts", help="otlp: 'full', or 'new' for what is new in each")] = "full",
-    as_json: Annotated[bool, typer.Option("--json", help="print what the format cannot hold as JSON")] = False,
+    each: Annotated[bool, typer.Option("--each", help="say what is lost for each trajectory, not the sum")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="what the format cannot hold, for each, as JSON")] = False,
 ) -> int:
     """Write trajectories in another tool's format, and say on standard error what that format cannot hold."""
     from .export.source import matching, open_source
@@ -49,8 +50,10 @@ def export(
     for name in matching(source, ids):
         losses = _export_one(source, name, to, out, arguments=arguments, prompts=prompts)
         reports.append({"trajectory_id": name, "format": to, "cannot_hold": losses.counts})
-        if not as_json:
-            _tell(name, losses)
+        if each and not as_json:
+            _tell(name, losses.counts)
+    if not as_json and not each:
+        _tell_sum(reports)
     if as_json:
         print(msgspec.json.encode(reports).decode(), file=sys.stdout if out else sys.stderr)
     return EXIT_DONE
@@ -107,6 +110,15 @@ def _lines(
     return otlp.write(conversation, losses, prompts=prompts)
 
 
-def _tell(name: str, losses: Losses) -> None:
-    for what, count in sorted(losses.counts.items()):
+def _tell_sum(reports: list[dict[str, Any]]) -> None:
+    """Say what is lost by kind, over all trajectories; of one trajectory in its name."""
+    sums: dict[str, int] = {}
+    for report in reports:
+        for what, count in report["cannot_hold"].items():
+            sums[what] = sums.get(what, 0) + count
+    _tell(reports[0]["trajectory_id"] if len(reports) == 1 else f"{len(reports):,} trajectories", sums)
+
+
+def _tell(name: str, counts: dict[str, int]) -> None:
+    for what, count in sorted(counts.items()):
         print(f"trajlake: {one_line(name)}: cannot hold {count:,} {one_line(what)}", file=sys.stderr)

@@ -28,7 +28,7 @@ from trajlake.schemas.events import TaskStarted
 from trajlake.schemas.ids import check_tenant
 
 from .copies import Copies, families
-from .formats.contract import BadSource, Importer, Loss, ReadOptions
+from .formats.contract import BadSource, Importer, Item, Loss, ReadOptions
 from .formats.detect import detect
 from .formats.registry import AUTO, importer
 from .held_events import HeldEvents
@@ -43,6 +43,8 @@ FILES_PER_BARRIER: Final = 64
 SYNCS_AT_ONCE: Final = 8
 SOURCE_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
 """Sources up to this size are stored several at a time; larger ones one by one, so that memory stays bounded."""
+
+UNDATED: Final = "trajectories whose source tells no time: they stand at 1970-01-01"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +164,9 @@ class ImportRun:
         sha256 = source.sha256()
         known = self._report_of(sha256, reader.mapping_version)
         if known is not None:
-            return _is_in(source, reader, known)
+            if self.options.format not in (AUTO, known.format):
+                raise BadSource(source.name, "", f"was imported as {known.format} before, and cannot be another")
+            return _is_in(source, known)
         loss = Loss()
         opening = self._copies.opening(source, reader)
         options = ReadOptions(
@@ -173,7 +177,7 @@ class ImportRun:
         )
         version = reader.mapping_version
         numbering = Numbering(self.options.tenant, version, lambda name: self._held_of(name, version))
-        self._append_all(numbering.number(reader.read(source, options, loss)))
+        self._append_all(numbering.number(_dated(reader.read(source, options, loss), loss)))
         tally = loss.as_report()
         report = LossReport(
             tenant=self.options.tenant,
@@ -204,7 +208,8 @@ class ImportRun:
         with suppress(UserError, OSError):
             reader = detect(source) if self.options.format == AUTO else importer(self.options.format)
             known = self._report_of(source.sha256(), reader.mapping_version)
-            return None if known is None else _is_in(source, reader, known)
+            if known is not None and self.options.format in (AUTO, known.format):
+                return _is_in(source, known)
         return None
 
     def _report_of(self, sha256: str, mapping_version: int) -> LossReport | None:
@@ -295,9 +300,17 @@ class ImportRun:
                 self._writer = None
 
 
-def _is_in(source: Source, reader: Importer, known: LossReport) -> Outcome:
+def _dated(items: Iterable[Item], loss: Loss) -> Iterator[Item]:
+    """Pass items on; note each trajectory whose source tells no time."""
+    for item in items:
+        if item.recorded_at <= 0 and isinstance(item.payload, TaskStarted):
+            loss.note(UNDATED)
+        yield item
+
+
+def _is_in(source: Source, known: LossReport) -> Outcome:
     events = sum(known.trajectories.values())
-    return Outcome(name=source.name, format=reader.name, unchanged=True, events_known=events, report=known)
+    return Outcome(name=source.name, format=known.format, unchanged=True, events_known=events, report=known)
 
 
 def info_of(event: Event) -> TrajectoryInfo:

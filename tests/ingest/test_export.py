@@ -67,6 +67,16 @@ def test_what_went_in_as_atif_comes_out_equal(
         assert document in made, document.get("session_id")
 
 
+def test_losses_of_many_are_told_as_a_sum(trajlake: Command, imported: Path, tmp_path: Path) -> None:
+    wanted = ("export", "mini-swe-agent/*", "openai-chat/*", "--to", "otlp", "--journal", str(imported), "--out")
+    told = trajlake(*wanted, str(tmp_path / "a")).stderr.splitlines()
+    each = trajlake(*wanted, str(tmp_path / "b"), "--each").stderr.splitlines()
+    assert len(told) < len(each)
+    kinds = {line.split(" cannot hold ")[1].split(" ", 1)[1] for line in each}
+    assert len(told) == len(kinds), "one line for each kind"
+    assert all(" trajectories: cannot hold " in line for line in told)
+
+
 def atif_document(**more: Any) -> dict[str, Any]:
     return {
         "schema_version": "ATIF-v1.8", "session_id": "s", "trajectory_id": "top",

@@ -15,7 +15,7 @@ import pytest
 from tests.ingest.reading import jsonl
 from tests.ingest.test_chat_formats import CHAT
 from tests.ingest.test_claude_code import LONG, block, user
-from trajlake.ingest.import_run import ImportOptions, Outcome, import_paths
+from trajlake.ingest.import_run import UNDATED, ImportOptions, Outcome, import_paths
 from trajlake.ingest.landing_store import open_landing
 from trajlake.ingest.loss_report import all_reports
 from trajlake.ingest.shipper import Shipper
@@ -188,6 +188,18 @@ def test_compressed_files_globs_and_stdin_are_read(tmp_path: Path) -> None:
     root = Root.open(tmp_path / "root")
     take(root, tmp_path / "*.jsonl.*", format="claude-code")
     assert sorted(events_of(root)) == ["claude-code/s1", "claude-code/s2"]
+
+
+def test_a_file_is_not_imported_again_as_another_format(tmp_path: Path) -> None:
+    root = Root.open(tmp_path / "root")
+    (tmp_path / "chat.jsonl").write_bytes(jsonl({"messages": CHAT}))
+    (first,) = take(root, tmp_path / "chat.jsonl")
+    assert first.report is not None
+    assert first.report.notes == {UNDATED: len(first.report.trajectories)}, "the source tells no time"
+    (forced,) = take(root, tmp_path / "chat.jsonl", format="claude-code")
+    assert "was imported as openai-chat before" in forced.error
+    (again,) = take(root, tmp_path / "chat.jsonl")
+    assert (again.format, again.unchanged) == ("openai-chat", True)
 
 
 def test_auto_names_the_format_and_passes_over_strangers_in_a_directory(tmp_path: Path) -> None:
