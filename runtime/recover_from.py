@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -28,6 +28,8 @@ from .reader import read_segment
 from .replica import Replica, events_of
 from .replicated_log import OUTWARD
 from .ticket import Ticket
+
+_MARKS: Final = frozenset(("TaskStarted", "LeaseAcquired", "TaskEnded"))
 
 
 class Source(Protocol):
@@ -61,21 +63,47 @@ def is_open(events: Iterable[Event]) -> bool:
 
 
 class OpenOnes:
-    """Finds the open trajectories among the events of many, with no more in memory than decides it."""
+    """Finds the open trajectories among the events of many, with no more in memory than decides it.
+
+    That is what opens and what ends; of all other events the place on the line, and none where an import began it.
+    """
 
     def __init__(self) -> None:
-        self._events: dict[tuple[str, str], list[Event]] = {}
+        self._marks: dict[tuple[str, str], list[Event]] = {}
+        self._others: dict[tuple[str, str], set[tuple[int, int, bytes]]] = {}
+        self._not_live: dict[tuple[str, str], set[int]] = {}
 
     def add(self, event: Event) -> None:
         """Take one event, in any order, copies too."""
-        light = event
-        if event.type not in ("TaskStarted", "LeaseAcquired"):
-            light = msgspec.structs.replace(event, payload=None)
-        self._events.setdefault((event.tenant, event.trajectory_id), []).append(light)
+        name, token = (event.tenant, event.trajectory_id), event.fencing_token
+        if event.type not in _MARKS:
+            if token not in self._not_live.get(name, ()):
+                self._others.setdefault(name, set()).add((event.sequence_number, token, event.hash))
+            return
+        payload = event.payload if event.type == "LeaseAcquired" else None
+        mark = msgspec.structs.replace(event, payload=payload, salt=None, commitment=None)
+        self._marks.setdefault(name, []).append(mark)
+        if event.type == "TaskStarted" and event.payload is not None and event.body.origin != "live":
+            self._not_live.setdefault(name, set()).add(token)
+            if name in self._others:
+                self._others[name] = {one for one in self._others[name] if one[1] != token}
 
     def of(self, tenant: str) -> list[str]:
         """The ids of a tenant's open trajectories, sorted."""
-        return sorted(name for (whose, name), events in self._events.items() if whose == tenant and is_open(events))
+        return sorted(name for whose, name in self._marks if whose == tenant and self._is_open((whose, name)))
+
+    def _is_open(self, name: tuple[str, str]) -> bool:
+        others = (
+            Event(
+                tenant=name[0], trajectory_id=name[1], sequence_number=number, fencing_token=token, turn=0, type="",
+                recorded_at=0, payload=None, salt=None, hash=digest,
+            )
+            for number, token, digest in self._others.get(name, ())
+        )  # fmt: skip
+        counting = canonical([*self._marks[name], *others]).events
+        if not counting or counting[0].fencing_token in self._not_live.get(name, ()):
+            return False
+        return all(event.type != "TaskEnded" for event in counting)
 
 
 class LandingFolder:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256 as digest_of
 from typing import Final
 
@@ -58,7 +59,7 @@ class ObjectReplica:
     def read(self, tenant: str, trajectory_id: str) -> list[Frame]:
         """Reads every tail: they are few, since a landed segment takes their place."""
         wanted = trajectory_key(tenant, trajectory_id)
-        return [frame for frames in self.of_each(self.tails(), wanted).values() for frame in frames]
+        return [frame for _, frames in self.of_each(self.tails(), wanted) for frame in frames]
 
     def get(self, tenant: str, sha256: str) -> bytes:
         found = self._client.get(_blob_key(tenant, sha256))
@@ -78,7 +79,7 @@ class ObjectReplica:
 
     def open_trajectories(self, tenant: str) -> list[str]:
         found = OpenOnes()
-        for frames in self.of_each(self.tails()).values():
+        for _, frames in self.of_each(self.tails()):
             for event in events_of(frames):
                 found.add(event)
         return found.of(tenant)
@@ -87,10 +88,19 @@ class ObjectReplica:
         """The keys of the tail objects."""
         return [listed.key for listed in self._client.list("tails/") if _NAME.fullmatch(listed.key)]
 
-    def of_each(self, keys: Sequence[str], wanted: bytes | None = None) -> dict[str, list[Frame]]:
-        """The frames of each sealed segment among these objects, of the trajectory `wanted` only if it is given."""
+    def of_each(self, keys: Sequence[str], wanted: bytes | None = None) -> Iterator[tuple[str, list[Frame]]]:
+        """The frames of each sealed segment among these objects, of the trajectory `wanted` only if it is given.
+
+        In the order of the keys; of what was not taken yet, no more than `GETS_AT_ONCE` objects are held.
+        """
+        under_way: deque[tuple[str, Future[list[Frame]]]] = deque()
         with ThreadPoolExecutor(GETS_AT_ONCE, "trajlake-tails") as pool:
-            return dict(zip(keys, pool.map(lambda key: self._frames(key, wanted), keys), strict=True))
+            for key in keys:
+                under_way.append((key, pool.submit(self._frames, key, wanted)))
+                if len(under_way) == GETS_AT_ONCE:
+                    yield _taken(under_way)
+            while under_way:
+                yield _taken(under_way)
 
     def _frames(self, key: str, wanted: bytes | None) -> list[Frame]:
         found = self._client.get(key)
@@ -111,6 +121,11 @@ class ObjectReplica:
     def _note(self, tenant: str, sha256: str) -> None:
         with self._lock:
             self._held[tenant, sha256] = time.monotonic()
+
+
+def _taken(under_way: deque[tuple[str, Future[list[Frame]]]]) -> tuple[str, list[Frame]]:
+    key, frames = under_way.popleft()
+    return key, frames.result()
 
 
 def tail_bytes(writer: str, run: Sequence[Frame]) -> bytes:

@@ -35,7 +35,7 @@ class ObjectSource:
     def events(self, tenant: str, trajectory_id: str) -> list[Event]:
         key = trajectory_key(tenant, trajectory_id)
         found = self._objects.of_each(self._index().get(key, []), key)
-        return [event for frames in found.values() for event in events_of(frames)]
+        return [event for _, frames in found for event in events_of(frames)]
 
     def get(self, tenant: str, sha256: str) -> bytes:
         return self._objects.get(tenant, sha256)
@@ -50,7 +50,7 @@ class ObjectSource:
             self._tails = self._objects.tails()
             landed = [one.key for one in self._client.list("writers/") if _LANDED.fullmatch(one.key)]
             holders: dict[bytes, list[str]] = {}
-            for key, frames in self._objects.of_each([*landed, *self._tails]).items():
+            for key, frames in self._objects.of_each([*landed, *self._tails]):
                 for whose in {frame.info.key for frame in frames}:
                     holders.setdefault(whose, []).append(key)
                 for event in events_of(frames):

@@ -6,15 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from trajlake.runtime.recover_from import is_open
+from trajlake.runtime.recover_from import OpenOnes, is_open
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.events import LeaseAcquired, Payload, TaskEnded, TaskStarted
+from trajlake.schemas.events import LeaseAcquired, LeaseReleased, Payload, TaskEnded, TaskStarted
 
 AGENT = """
 import os
@@ -118,21 +120,57 @@ def test_without_recover_a_lost_record_is_refused_and_without_an_arbiter_so_is_r
     assert "no landing here" in nowhere.stderr
 
 
+def event(payload: Payload, number: int, token: int, prev: bytes) -> Event:
+    return make_event(
+        payload, tenant="default", trajectory_id="t", sequence_number=number, fencing_token=token, turn=0,
+        recorded_at=0, salt=bytes(16), prev=prev,
+    )  # fmt: skip
+
+
+def found_open(events: Iterable[Event]) -> bool:
+    found = OpenOnes()
+    for one in events:
+        found.add(one)
+    return found.of("default") == ["t"]
+
+
 def test_an_end_that_does_not_count_leaves_a_trajectory_open() -> None:
     """Its worker had lost the lease: whoever took over goes on, and recovery must not pass the trajectory by."""
-
-    def event(payload: Payload, number: int, token: int, prev: bytes) -> Event:
-        return make_event(
-            payload, tenant="default", trajectory_id="t", sequence_number=number, fencing_token=token, turn=0,
-            recorded_at=0, salt=bytes(16), prev=prev,
-        )  # fmt: skip
-
     started = event(TaskStarted(), 0, 1, genesis("default", "t"))
     ended = event(TaskEnded(status="completed"), 1, 1, started.hash)
     after = LeaseAcquired(token=2, after_token=1, after_sequence=0, after_hash=started.hash.hex())
     opening = event(after, 1, 2, started.hash)
-    assert not is_open([started, ended])
-    assert is_open([started, ended, opening])
-    assert not is_open([started, ended, opening, event(TaskEnded(status="failed"), 2, 2, opening.hash)])
-    assert not is_open([])
-    assert not is_open([event(TaskStarted(origin="imported"), 0, 1, genesis("default", "t"))])
+    ended_again = event(TaskEnded(status="failed"), 2, 2, opening.hash)
+    imported = event(TaskStarted(origin="imported"), 0, 1, genesis("default", "t"))
+    other = event(LeaseReleased(token=2), 2, 2, opening.hash)
+    late = event(TaskEnded(status="failed"), 3, 2, other.hash)
+    for events, opened in (
+        ([started, ended], False),
+        ([started, ended, opening], True),
+        ([started, ended, opening, ended_again], False),
+        ([started, ended, opening, other], True),
+        ([started, ended, opening, other, late], False),
+        ([started, opening, late], True),  # behind a gap it does not count
+        ([], False),
+        ([imported], False),
+        ([imported, opening, other], False),
+    ):
+        assert is_open(events) == opened
+        # However they come, with copies: what is held of many trajectories says the same.
+        assert found_open(events) == found_open(reversed(events)) == found_open(events * 2) == opened
+
+
+def test_of_what_was_imported_nothing_is_held_and_of_the_rest_no_payload() -> None:
+    def held(origin: Literal["live", "imported"]) -> int:
+        found = OpenOnes()
+        tracemalloc.start()
+        found.add(event(TaskStarted(origin=origin), 0, 1, genesis("default", "t")))
+        for number in range(1, 2000):
+            found.add(event(LeaseReleased(token=1), number, 1, bytes(32)))
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert (found.of("default") == ["t"]) == (origin == "live")
+        return size
+
+    assert held("imported") < 100_000  # 50 bytes an event
+    assert held("live") < 600_000
