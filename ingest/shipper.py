@@ -18,7 +18,8 @@ import msgspec
 from trajlake.runtime.checkpoint import CheckpointFiles, Record, objects_of_record
 from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import read_file
-from trajlake.runtime.journal_errors import JournalError
+from trajlake.runtime.journal_errors import JournalError, SegmentCorrupt
+from trajlake.runtime.lost_seal import lost_seal
 from trajlake.runtime.reader import SegmentFile, list_segments, read_segment
 from trajlake.runtime.root import Root
 from trajlake.schemas.blobs import blob_hashes
@@ -63,11 +64,13 @@ class Shipper:
         for record in CheckpointFiles(self.root.env, self.root.path).all():
             self._checkpoint(record, report)
         for writer in self.root.writers():
-            for segment in list_segments(self.root.env, self.root.writer_folder(writer)):
+            segments = list_segments(self.root.env, self.root.writer_folder(writer))
+            for place, segment in enumerate(segments):
                 if segment.is_sealed:
                     self._segment(writer, segment, report)
                 else:
                     report.waiting += 1
+                    self._unsealed(segments, place, report)
         self._imports(report)
         return report
 
@@ -97,7 +100,11 @@ class Shipper:
             self._shipped.add(name)
             report.segments_there += 1
             return
-        blobs = sorted(self._blobs_of(segment))
+        try:
+            blobs = sorted(self._blobs_of(segment))
+        except SegmentCorrupt as error:
+            report.missing.append(f"{name}: {error}")
+            return
         absent = [blob for blob, there in zip(blobs, self._put_blobs(blobs, report), strict=True) if not there]
         if absent:
             what = f"names {len(absent)} blobs that neither root nor landing holds, {absent[0][1]} first"
@@ -111,12 +118,28 @@ class Shipper:
         report.bytes_put += segment.size_bytes
         self._progress(name)
 
+    def _unsealed(self, segments: Sequence[SegmentFile], place: int, report: ShipReport) -> None:
+        """Tell of a segment that waits for good: it was sealed, and is so no more."""
+        if place + 1 == len(segments) and segments[place].size_bytes == segments[place].header.size_bytes:
+            return  # the active one: nothing to be proved, and large to read
+        try:
+            proof = lost_seal(segments, place, read_segment(self.root.env, segments[place].path).end)
+        except FileNotFoundError:
+            return
+        except SegmentCorrupt as error:
+            report.missing.append(str(error))
+            return
+        if proof:
+            what = f"{segments[place].path}: its SEAL is damaged or gone ({proof})"
+            report.missing.append(f"{what}; run 'trajlake journal verify'")
+
     def _blobs_of(self, segment: SegmentFile) -> set[tuple[str, str]]:
-        """Return (tenant, sha256) of every blob that a segment names."""
+        """Return (tenant, sha256) of every blob that a segment names. Raises `SegmentCorrupt` if it is not whole."""
         data = read_file(self.root.env, segment.path)
+        columns = scan_columns(data, segment.path)
         if not any(mark in data for mark in _NAMES_A_BLOB):
             return set()
-        tenants = {one.tenant for one in scan_columns(data, segment.path).trajectories}
+        tenants = {one.tenant for one in columns.trajectories}
         if len(tenants) == 1 and b'"changes"' not in data:
             # A `$blob` key is only ever the codec's: in user data it has one more `$`, inside texts a backslash.
             (tenant,) = tenants

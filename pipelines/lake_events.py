@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajlake.pipelines.content_store import ContentStore
 from trajlake.pipelines.lake_errors import LakeMissing
 from trajlake.schemas.envelope import Event
+from trajlake.schemas.history import gap_in_words
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +34,12 @@ class LakeEvents:
         return [str(name) for (name,) in self._rows(query, [self._tenant])]
 
     def events(self, trajectory_id: str) -> list[Event]:
-        """Return the canonical events of a trajectory, in order; [] if there is none."""
+        """Return the canonical events of a trajectory, in order; [] if there is none.
+
+        Raises `LakeMissing` where events behind a gap are held back: a prefix must not pass for the whole.
+        """
+        if gap := gap_of(self._connection, self._tenant, trajectory_id):
+            raise LakeMissing(f"{trajectory_id}: {gap}")
         query = (
             f"select {', '.join(COLUMNS)} from events where tenant = ? and trajectory_id = ? order by sequence_number"
         )
@@ -58,6 +64,13 @@ def open_lake(lake: str, tenant: str) -> LakeEvents:
     from trajlake.pipelines.lake import Lake
 
     return LakeEvents(connect(lake, tenant=tenant), ContentStore(Lake.open(lake).url), tenant)
+
+
+def gap_of(connection: duckdb.DuckDBPyConnection, tenant: str, trajectory_id: str) -> str:
+    """Return what a trajectory lacks at this snapshot, in words, "" if no event of it waits in quarantine."""
+    query = "select held_back, coalesce(last_sequence, -1) + 1 from trajectories where tenant = ? and trajectory_id = ?"
+    row = connection.cursor().execute(query, [tenant, trajectory_id]).fetchone()
+    return gap_in_words(int(row[0]), int(row[1])) if row is not None and row[0] else ""
 
 
 def event_of(row: dict[str, Any]) -> Event:

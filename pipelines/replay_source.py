@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajlake.pipelines.content_store import ContentStore
 from trajlake.pipelines.lake_errors import LakeMissing
-from trajlake.pipelines.lake_events import COLUMNS, event_of
+from trajlake.pipelines.lake_events import COLUMNS, event_of, gap_of
 from trajlake.runtime.replaying.record import Looker, Record, as_current
 from trajlake.schemas.envelope import Event
 
@@ -46,7 +46,8 @@ class LakeRecords:
             events.append(event if held <= HELD_MAX_BYTES or rolled else _bare(event))
         if held > HELD_MAX_BYTES and rolled:
             events = list(self._stream(trajectory_id))
-        outline = look.outline(events, conflicts=bool(row[0]))
+        gap = gap_of(self._connection, self._tenant, trajectory_id)
+        outline = look.outline(events, conflicts=bool(row[0]), gap=gap)
         whole = held <= HELD_MAX_BYTES
 
         def read() -> Iterator[Event]:

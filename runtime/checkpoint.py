@@ -26,7 +26,7 @@ from trajlake.schemas.ids import trajectory_key
 from trajlake.schemas.state import State, from_parts, parts, state_hash
 
 from .durable_folders import DurableFolders
-from .env import Env, read_file, write_atomically
+from .env import Env, exists, read_file, write_atomically
 from .journal_errors import BlobMissing, JournalError
 from .workspace import SAVERS
 from .workspace_tree import objects_of
@@ -252,7 +252,7 @@ class CheckpointFiles:
     def note(self, record: Record) -> None:
         """Say durably that a checkpoint's objects are in use: after they are durable, before the log names them."""
         self._folders.ensure(self._folder(record.tenant, record.trajectory_id))
-        write_atomically(self._env, self._path(record), msgspec.json.encode(record))
+        write_atomically(self._env, self.path(record), msgspec.json.encode(record))
 
     def of(self, tenant: str, trajectory_id: str) -> list[Record]:
         """Return the checkpoints of one trajectory that are in use, oldest first."""
@@ -265,12 +265,12 @@ class CheckpointFiles:
 
     def pin(self, record: Record) -> None:
         """Keep a checkpoint whatever `remove_old` is asked: a branch or a person needs it."""
-        write_atomically(self._env, f"{self._path(record)}{_PIN}", b"")
+        write_atomically(self._env, f"{self.path(record)}{_PIN}", b"")
 
     def unpin(self, record: Record) -> None:
         """Take the pin away."""
         with contextlib.suppress(FileNotFoundError):
-            self._env.unlink(f"{self._path(record)}{_PIN}")
+            self._env.unlink(f"{self.path(record)}{_PIN}")
 
     def remove_old(self, tenant: str, trajectory_id: str, newest_covers: int, keep: int = KEEP) -> list[Record]:
         """Give up checkpoints older than the `keep` newest that cover at most `newest_covers`; return them.
@@ -284,7 +284,7 @@ class CheckpointFiles:
         mine = [one for one in self._records(folder) if one.covers <= newest_covers]
         gone = []
         for record in mine[: max(0, len(mine) - max(1, keep))]:
-            path = self._path(record)
+            path = self.path(record)
             if f"{path.rpartition('/')[2]}{_PIN}" in pinned:
                 continue
             with contextlib.suppress(FileNotFoundError):
@@ -298,10 +298,20 @@ class CheckpointFiles:
         for name in self._list(folder):
             if _NAME.fullmatch(name) is None:
                 continue
-            with contextlib.suppress(FileNotFoundError):
-                yield msgspec.json.decode(read_file(self._env, f"{folder}/{name}"), type=Record)
+            path = f"{folder}/{name}"
+            try:
+                yield msgspec.json.decode(read_file(self._env, path), type=Record)
+            except FileNotFoundError:
+                continue
+            except msgspec.DecodeError as error:
+                raise CheckpointError(f"{path}: does not say what a checkpoint needs: {error}") from None
 
-    def _path(self, record: Record) -> str:
+    def is_in_use(self, record: Record) -> bool:
+        """Whether the file of a checkpoint still stands: one that was given up since loses its objects to `gc`."""
+        return exists(self._env, self.path(record))
+
+    def path(self, record: Record) -> str:
+        """The file that says that a checkpoint is in use."""
         return f"{self._folder(record.tenant, record.trajectory_id)}/{record.covers:020}-{record.root}.json"
 
     def _folder(self, tenant: str, trajectory_id: str) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from trajlake.runtime.cli_errors import UserError, one_line
-from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_json, settings_of
+from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, EXIT_DONE, EXIT_FINDINGS, UserError, one_line
+from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, damaged, open_root, print_json, settings_of
 
 if TYPE_CHECKING:
     from trajlake.runtime.root import Root
@@ -26,33 +26,44 @@ def handover(
     journal: JOURNAL = None,
     tenant: TENANT = None,
     as_json: JSON = False,
-) -> None:
-    """Print what a new operator needs: goal, rules, promises, plan, doubts, effects, budget and authority."""
+) -> int:
+    """Print what a new operator needs: goal, rules, promises, plan, doubts, effects, budget and authority.
+
+    Exit 1 where the log is damaged or lacks events: then it tells of less than was done.
+    """
     from trajlake.runtime.handover import sheet
 
     settings = settings_of(journal, tenant)
     root = open_root(settings.journal)
-    read = state_of_checkpoint if from_checkpoint else state_of_log
-    state = read(root, settings.tenant, trajectory_id)
+    if from_checkpoint:
+        state, lacks = state_of_checkpoint(root, settings.tenant, trajectory_id), ""
+    else:
+        state, lacks = state_of_log(root, settings.tenant, trajectory_id)
     found = sheet(state, root.env.now_us())
     if as_json:
-        print_json({"as_of_event": state.sequence_number, "from_checkpoint": from_checkpoint, "sheet": found})
-        return
+        print_json(
+            {"as_of_event": state.sequence_number, "from_checkpoint": from_checkpoint, "lacks": lacks, "sheet": found}
+        )
+        return EXIT_FINDINGS if lacks else EXIT_DONE
     source = "checkpoint" if from_checkpoint else "log"
     print(one_line(f"{trajectory_id}: {found['status']}, turn {found['turn']}, as of event {state.sequence_number}"))
     print(f"  read from the {source}; the seam shows {found['seams']} resumes, {len(found['roll_backs'])} roll-backs")
+    if lacks:
+        print(f"  {one_line(str(damaged(lacks, root)))}; what follows is what came before")
     _show(found)
+    return EXIT_FINDINGS if lacks else EXIT_DONE
 
 
-def state_of_log(root: Root, tenant: str, trajectory_id: str) -> State:
-    """Return the fold of the whole log."""
+def state_of_log(root: Root, tenant: str, trajectory_id: str) -> tuple[State, str]:
+    """Return the fold of the log, and what it lacks, "" if nothing is known to."""
     from trajlake.runtime.root_view import RootView
 
     found = RootView(root).trajectory(tenant, trajectory_id)
     if found is None or found.state is None:
-        why = f": {found.trouble}" if found is not None and found.trouble else ""
-        raise UserError(f"no trajectory {trajectory_id!r} of tenant {tenant!r} can be read in {root.path}{why}")
-    return found.state
+        if found is not None and found.lacks:
+            raise damaged(f"{trajectory_id}: {found.lacks}", root, exit_code=EXIT_COULD_NOT_RUN)
+        raise UserError(f"no trajectory {trajectory_id!r} of tenant {tenant!r} can be read in {root.path}")
+    return found.state, found.lacks
 
 
 def state_of_checkpoint(root: Root, tenant: str, trajectory_id: str) -> State:

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from trajlake.runtime.cli_errors import EXIT_DONE, EXIT_FINDINGS, UserError, one_line
-from trajlake.runtime.cli_root import JOURNAL, JSON, ROOT, open_root, print_json, settings_of, table
+from trajlake.runtime.cli_root import JOURNAL, JSON, ROOT, damaged, open_root, print_json, settings_of, table
 from trajlake.runtime.settings import load
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def segment_rows(root: Root) -> Iterator[dict[str, Any]]:
 
 
 def verify(root: ROOT = None, journal: JOURNAL = None, as_json: JSON = False) -> int:
-    """Check frames, lsns, histories, hash chains, blobs and lease records. Exit 1 if anything is damaged.
+    """Check frames, lsns, histories, hash chains, blobs, checkpoints and lease records. Exit 1 if any is damaged.
 
     A torn tail (what a crash leaves of the last write) and events that are held back are notes, not damage.
     """
@@ -70,18 +70,19 @@ def verify(root: ROOT = None, journal: JOURNAL = None, as_json: JSON = False) ->
     opened = open_root(settings_of(journal, root=root).journal)
     checked = Checked()
     findings = list(check_root(opened, checked))
-    damaged = [finding for finding in findings if not finding.is_note]
+    damage = [finding for finding in findings if not finding.is_note]
     if as_json:
         shown = [msgspec.to_builtins(finding) | {"note": finding.is_note} for finding in findings]
-        print_json({"ok": not damaged, "checked": msgspec.to_builtins(checked), "findings": shown})
+        print_json({"ok": not damage, "checked": msgspec.to_builtins(checked), "findings": shown})
     else:
         for finding in findings:
             print(one_line(f"{'note: ' if finding.is_note else ''}{finding.kind}: {finding.where}: {finding.detail}"))
         print(
-            f"{'damaged' if damaged else 'ok'}: {checked.events} events of {checked.trajectories} trajectories in "
-            f"{checked.segments} segments of {checked.writers} writers, {checked.blobs} blobs; {len(damaged)} findings"
+            f"{'damaged' if damage else 'ok'}: {checked.events} events of {checked.trajectories} trajectories in "
+            f"{checked.segments} segments of {checked.writers} writers, {checked.checkpoints} checkpoints, "
+            f"{checked.blobs} blobs; {len(damage)} findings"
         )
-    return EXIT_FINDINGS if damaged else EXIT_DONE
+    return EXIT_FINDINGS if damage else EXIT_DONE
 
 
 def tail(
@@ -165,7 +166,7 @@ def _at_place(
             assert number is not None
             found = read_sequence_number(root.env, folders, tenant or load().tenant, trajectory_id, number)
     except SegmentCorrupt as error:
-        raise UserError(f"{error}; run 'trajlake journal verify {root.path}'") from None
+        raise damaged(error, root) from None
     if not found:
         place = f"lsn {lsn}" if lsn is not None else f"sequence number {number} of {trajectory_id!r}"
         raise UserError(f"no event at {place} in {root.path}; 'trajlake journal ls' shows what is here")
@@ -204,7 +205,7 @@ def _events(
             if trajectory_id in (None, event.trajectory_id) and tenant in (None, event.tenant):
                 yield event
     except SegmentCorrupt as error:
-        raise UserError(f"{error}; run 'trajlake journal verify {root.path}'") from None
+        raise damaged(error, root) from None
 
 
 def _print_events(events: Iterable[Event], as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from trajlake.runtime.cli_errors import UserError, one_line
+from trajlake.runtime.cli_errors import EXIT_REFUSED, UserError, one_line
 from trajlake.runtime.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ def open_root(path: str) -> Root:
         return Root.open(path, create=False)
     except RootError as error:
         raise UserError(str(error)) from None
+
+
+def damaged(error: Exception | str, root: Root, *, exit_code: int = EXIT_REFUSED) -> UserError:
+    """Return the line for damage in `root`, with the one piece of advice: the command that looks at all of it."""
+    from trajlake.runtime.journal_errors import without_advice
+
+    text = f"{without_advice(str(error))}; run 'trajlake journal verify {root.path}'"
+    return UserError(text, exit_code=exit_code)
 
 
 def open_view(journal: str | None) -> RootView:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from trajlake.runtime.cli_errors import UserError, one_line
-from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_json, settings_of
+from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, EXIT_DONE, EXIT_FINDINGS, UserError, one_line
+from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, damaged, open_root, print_json, settings_of
 
 if TYPE_CHECKING:
     from trajlake.schemas.envelope import Event
@@ -25,15 +26,14 @@ def show(
     lake: Annotated[str | None, typer.Option("--lake", metavar="URL", help="With --turn: read from a lake.")] = None,
     tenant: TENANT = None,
     as_json: JSON = False,
-) -> None:
-    """Show one trajectory: what was said, called, settled and decided, by turn.
+) -> int:
+    """Show one trajectory: what was said, called, settled and decided, by turn. Exit 1 where its log lacks events.
 
     With --turn, go back to it: the context as each model call was shown it, where outputs were cut and what was cut
     away, the budget, and every authorization.
     """
     if turn is not None and not everything:
-        show_turn(trajectory_id, turn, journal, lake, tenant, as_json=as_json)
-        return
+        return show_turn(trajectory_id, turn, journal, lake, tenant, as_json=as_json)
     if lake is not None:
         raise UserError("--lake shows one turn: give --turn N, or ask the lake itself with 'trajlake sql'")
     from trajlake.runtime.root_view import RootView, status_row
@@ -43,6 +43,9 @@ def show(
     found = view.trajectory(settings.tenant, trajectory_id)
     if found is None:
         raise UserError(f"no trajectory {trajectory_id!r} of tenant {settings.tenant!r} in {view.root.path}")
+    if found.state is None and found.lacks:
+        raise damaged(f"{trajectory_id}: unreadable: {found.lacks}", view.root, exit_code=EXIT_COULD_NOT_RUN)
+    code = EXIT_FINDINGS if found.lacks else EXIT_DONE
     events = [event for event in (found.history.events if found.history else []) if turn in (None, event.turn)]
     row = status_row(found, view.root.env.now_us())
     if as_json:
@@ -51,11 +54,12 @@ def show(
         print_json(
             {"status": msgspec.to_builtins(row), "events": [msgspec.Raw(event_json(e).encode()) for e in events]}
         )
-        return
+        return code
     print(one_line(f"{trajectory_id}: {row.status}, {row.events} events, turn {row.turn}, token {row.token}"))
-    for waits in (row.next, row.trouble):
-        if waits:
-            print(f"  {one_line(waits)}")
+    if row.next and not found.lacks:
+        print(f"  {one_line(row.next)}")
+    if found.lacks:
+        print(f"  {one_line(str(damaged(found.lacks, view.root)))}")
     hidden = 0 if everything else sum(event.type in HIDDEN for event in events)
     at = None
     for event in events:
@@ -67,12 +71,13 @@ def show(
         print(f"  #{event.sequence_number} {event.type} {payload(event) if everything else brief(event)}".rstrip())
     if hidden:
         print(f"events left out that repeat what stands beside them: {hidden}; --all shows them")
+    return code
 
 
 def show_turn(
     trajectory_id: str, turn: int, journal: str | None, lake: str | None, tenant: str | None, *, as_json: bool
-) -> None:
-    """Print one past turn."""
+) -> int:
+    """Print one past turn; exit 1 where the record lacks events."""
     from trajlake.runtime.replaying.lineage import LineageBroken
     from trajlake.runtime.replaying.sources import open_source
     from trajlake.runtime.time_travel import text_of, turn_view
@@ -96,6 +101,9 @@ def show_turn(
         print_json(msgspec.to_builtins(view) | {"events": raw})
     else:
         print(text_of(view))
+        if record.outline.gap:
+            print(f"{trajectory_id}: {record.outline.gap}", file=sys.stderr)
+    return EXIT_FINDINGS if record.outline.gap else EXIT_DONE
 
 
 def payload(event: Event) -> str:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from trajlake.runtime.cli_root import JOURNAL, JSON, open_view, print_json, table
+from trajlake.runtime.cli_errors import one_line
+from trajlake.runtime.cli_root import JOURNAL, JSON, damaged, open_view, print_json, table
 
 
 def status(
@@ -24,21 +25,23 @@ def status(
     """Show every trajectory of a root: owner, lease, age, stages, doubts, approvals, obligations, how it ended."""
     rows_now = _fleet(warm, tenant, open_only) if warm else _root(journal, tenant, open_only)
     while True:
-        headings, rows, lines = rows_now()
+        headings, rows, lines, notes = rows_now()
         if watch and sys.stdout.isatty():
             print("\x1b[2J\x1b[H", end="")
         if as_json:
             print_json(rows)
         else:
             table(headings, lines, empty="no trajectories here")
+            for note in notes:
+                print(one_line(note))
         if not watch:
             return
         sys.stdout.flush()
         time.sleep(2.0)
 
 
-Page = tuple[tuple[str, ...], list[Any], list[list[str]]]
-"""Headings, the rows as data, the rows as texts."""
+Page = tuple[tuple[str, ...], list[Any], list[list[str]], list[str]]
+"""Headings, the rows as data, the rows as texts, and lines to stand below them."""
 
 
 def _root(journal: str | None, tenant: str | None, open_only: bool) -> Callable[[], Page]:
@@ -50,7 +53,8 @@ def _root(journal: str | None, tenant: str | None, open_only: bool) -> Callable[
         now_us = view.root.env.now_us()
         found = [status_row(one, now_us) for one in view.trajectories() if tenant in (None, one.tenant)]
         found = [row for row in found if not (open_only and row.status in ENDED)]
-        return HEADINGS, [msgspec.to_builtins(row) for row in found], [cells(row) for row in found]
+        notes = [str(damaged(one, view.root)) for one in dict.fromkeys(row.trouble for row in found) if one]
+        return HEADINGS, [msgspec.to_builtins(row) for row in found], [cells(row) for row in found], notes
 
     return look
 
@@ -62,7 +66,7 @@ def _fleet(url: str, tenant: str | None, open_only: bool) -> Callable[[], Page]:
 
     def look() -> Page:
         found = opened.rows(tenant, open_only=open_only)
-        return FLEET_HEADINGS, found, [fleet_cells(row) for row in found]
+        return FLEET_HEADINGS, found, [fleet_cells(row) for row in found], []
 
     return look
 
@@ -97,7 +101,7 @@ def cells(row: object) -> list[str]:
     waits += [f"{facts['mail']} mail"] if facts["mail"] else []
     waits += [f"{facts['held_back']} held back"] if facts["held_back"] else []
     waits += ["CONFLICT"] if facts["conflicts"] else []
-    waits += [facts["trouble"]] if facts["trouble"] else []
+    waits += ["damage (below)"] if facts["trouble"] else []
     return [
         facts["trajectory_id"] if facts["tenant"] == "default" else f"{facts['tenant']}/{facts['trajectory_id']}",
         facts["status"],

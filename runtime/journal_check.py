@@ -5,7 +5,7 @@ Payload texts are checked as they pass and not kept, so memory holds one small r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,13 +16,18 @@ from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import SchemaError
 from trajlake.schemas.history import canonical
 
-from .journal_errors import BlobMissing, JournalError
+from .checkpoint import CheckpointFiles, Record, objects_of_record
+from .journal_errors import BlobMissing, JournalError, without_advice
 from .lease import LeaseError
-from .reader import list_segments, read_segment
+from .lost_seal import lost_seal
+from .reader import SegmentFile, list_segments, read_segment
 from .root import Root
+from .segment_scan import SegmentScan
 from .stores import lease_store
 
-Kind = Literal["corrupt", "torn", "lsn_gap", "chain", "gap", "payload", "conflict", "held_back", "blob", "lease"]
+Kind = Literal[
+    "corrupt", "torn", "lsn_gap", "chain", "gap", "payload", "conflict", "held_back", "blob", "checkpoint", "lease",
+]  # fmt: skip
 
 NOTES: frozenset[str] = frozenset({"torn", "held_back"})
 """What a crash or a running worker leaves behind: reported, no damage."""
@@ -48,10 +53,14 @@ class Checked(msgspec.Struct, kw_only=True):
     events: int = 0
     trajectories: int = 0
     blobs: int = 0
+    checkpoints: int = 0
 
 
 def check_root(root: Root, checked: Checked) -> Iterator[Finding]:
-    """Yield what is wrong with a root's segments, histories, chains, blobs and lease records; count into `checked`."""
+    """Yield what is wrong with a root's segments, histories, chains, checkpoints, blobs and lease records.
+
+    What was looked at is counted into `checked`.
+    """
     found: dict[tuple[str, str], list[Event]] = {}
     blobs: dict[tuple[str, str], str] = {}
     for writer in root.writers():
@@ -60,12 +69,15 @@ def check_root(root: Root, checked: Checked) -> Iterator[Finding]:
     checked.trajectories = len(found)
     for identity in sorted(found):
         yield from _check_history(*identity, found.pop(identity))
-    for (tenant, sha256), where in sorted(blobs.items()):
-        checked.blobs += 1
-        try:
-            root.blobs.get(tenant, sha256)
-        except BlobMissing as error:
-            yield Finding(kind="blob", where=where, detail=str(error))
+    files = CheckpointFiles(root.env, root.path)
+    of_checkpoints: dict[tuple[str, str], Record] = {}
+    yield from _check_checkpoints(root, files, of_checkpoints, checked)
+    for named, where in sorted(blobs.items()):
+        yield from _check_blob(root, *named, where, checked)
+    for named, record in sorted(of_checkpoints.items(), key=lambda item: item[0]):
+        if named not in blobs:
+            found_here = list(_check_blob(root, *named, files.path(record), checked))
+            yield from found_here if found_here and files.is_in_use(record) else ()
     try:
         for _ in lease_store(root).records():
             pass
@@ -96,13 +108,54 @@ def _check_writer(
                 checked.events += 1
                 yield from _check_event(event, f"{segment.path} lsn {event.lsn}", blobs)
                 found.setdefault((event.tenant, event.trajectory_id), []).append(_slim(event))
-            if scan.end == "corrupt" and (following is None or expected < following):
-                yield Finding(kind="corrupt", where=segment.path, detail=scan.report)
-            elif scan.end == "torn":
-                yield Finding(kind="torn", where=segment.path, detail=scan.report)
+            yield from _check_end(segments, place, scan, taken_over=following is not None and expected == following)
         except JournalError as error:
-            yield Finding(kind="corrupt", where=segment.path, detail=str(error))
+            yield _finding("corrupt", segment.path, str(error))
             expected = following if following is not None else expected
+
+
+def _check_end(
+    segments: Sequence[SegmentFile], place: int, scan: SegmentScan, *, taken_over: bool
+) -> Iterator[Finding]:
+    """Judge how a segment ends. `taken_over`: the next one begins where its valid frames end."""
+    proof = lost_seal(segments, place, scan.end)
+    if proof:
+        detail = f"its SEAL at byte {scan.end_offset}, behind lsn {scan.last_lsn}, is damaged or gone ({proof})"
+        yield _finding("corrupt", scan.path, detail)
+    elif scan.end == "corrupt" and not taken_over:
+        yield _finding("corrupt", scan.path, scan.report)
+    elif scan.end == "torn":
+        yield _finding("torn", scan.path, scan.report)
+
+
+def _check_checkpoints(
+    root: Root, files: CheckpointFiles, named: dict[tuple[str, str], Record], checked: Checked
+) -> Iterator[Finding]:
+    """Yield checkpoints in use whose root or folders cannot be read; collect the objects that the others name."""
+    try:
+        for record in files.all():
+            checked.checkpoints += 1
+            try:
+                for sha256 in objects_of_record(root.blobs, record):
+                    named.setdefault((record.tenant, sha256), record)
+            except JournalError as error:
+                if files.is_in_use(record):
+                    yield _finding("checkpoint", files.path(record), str(error))
+    except JournalError as error:
+        yield _finding("checkpoint", f"{root.path}/checkpoints", str(error))
+
+
+def _check_blob(root: Root, tenant: str, sha256: str, where: str, checked: Checked) -> Iterator[Finding]:
+    checked.blobs += 1
+    try:
+        root.blobs.get(tenant, sha256)
+    except BlobMissing as error:
+        yield _finding("blob", where, str(error))
+
+
+def _finding(kind: Kind, where: str, text: str) -> Finding:
+    """A finding whose text names neither the place again nor the verb that is running."""
+    return Finding(kind=kind, where=where, detail=without_advice(text).removeprefix(f"{where}: "))
 
 
 def _check_event(event: Event, where: str, blobs: dict[tuple[str, str], str]) -> Iterator[Finding]:

@@ -14,6 +14,11 @@ JournalError
 
 from __future__ import annotations
 
+from typing import Final
+
+ADVICE: Final = "; run 'trajlake journal verify'"
+"""What the text of damage ends with."""
+
 
 class JournalError(Exception):
     """Root of the journal's errors; its text is one line fit for a user. `exit_code`: what a command ends with."""
@@ -68,6 +73,11 @@ class SegmentCorrupt(JournalError):
 
 class BlobMissing(JournalError):
     """A blob is absent, or the bytes under its name do not have its hash."""
+
+
+def without_advice(text: str) -> str:
+    """Return an error's text without the advice at its end, for whoever gives better one."""
+    return text.removesuffix(ADVICE)
 
 
 def again(error: JournalError) -> JournalError:

@@ -14,7 +14,7 @@ import msgspec
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import SchemaError
-from trajlake.schemas.history import History, canonical
+from trajlake.schemas.history import History, canonical, incomplete
 from trajlake.schemas.ids import trajectory_key
 from trajlake.schemas.state import Action, Approval, Obligation, State, fold, initial, stage
 
@@ -36,6 +36,11 @@ class TrajectoryView(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None
     mail_count: int = 0
     trouble: str = ""
+
+    @property
+    def lacks(self) -> str:
+        """Why this may be less than was recorded, "" if nothing says so."""
+        return self.trouble or (incomplete(self.history) if self.history else "")
 
 
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,20 +101,24 @@ class RootView:
         """Every trajectory with a lease record or an event in a segment, in the order of (tenant, id)."""
         records = {(record.tenant, record.trajectory_id): record for record in self.leases.records()}
         found: dict[tuple[str, str], list[Event]] = {identity: [] for identity in records}
-        trouble = self._collect(found)
+        troubles = self._collect(found)
         mailed = Counter({identity: len(self.mail.waiting(*identity)) for identity in self.mail.trajectories()})
         for identity in sorted(found):
-            yield view_of(*identity, found[identity], records.get(identity), mailed[identity], trouble)
+            record = records.get(identity)
+            named = {tenure.writer for tenure in record.tenures} if record else set(troubles)
+            trouble = next((text for writer, text in troubles.items() if writer in named), "")
+            yield view_of(*identity, found[identity], record, mailed[identity], trouble)
 
-    def _collect(self, found: dict[tuple[str, str], list[Event]]) -> str:
-        trouble = ""
+    def _collect(self, found: dict[tuple[str, str], list[Event]]) -> dict[str, str]:
+        """Collect all events; return writer -> what of its events cannot be read."""
+        troubles = {}
         for writer in self.root.writers():
             try:
                 for event in iter_events(self.root.env, self.root.writer_folder(writer)):
                     found.setdefault((event.tenant, event.trajectory_id), []).append(event)
             except SegmentCorrupt as error:
-                trouble = str(error)
-        return trouble
+                troubles[writer] = str(error)
+        return troubles
 
 
 def view_of(
@@ -173,6 +182,8 @@ def _next(view: TrajectoryView, status: str, doubts: list[Action], asked: list[A
     started = view.state.execution.started if view.state else None
     if started is not None and started.origin != "live":
         return ""  # an import or a judgement: nothing here runs it
+    if view.lacks:
+        return "trajlake journal verify"  # what is missing may hold the answer
     if status == "open" or (view.mail_count and status in ("parked", "waiting")):
         return f"trajlake resume {name}"
     if status == "parked" and asked:

@@ -36,6 +36,7 @@ class SegmentChain:
         self._error: JournalFailed | None = None
         self.next_lsn = next_lsn
         self.failed_over: OSError | None = None
+        self._behind_poisoned = False
         self.space_low = False
         self.bytes_written = 0
         self.segments_begun = 0
@@ -137,9 +138,10 @@ class SegmentChain:
         spare = self._spares.take(size)
         header = new_header(
             self._env, self._writer_id, self._next_number, self.next_lsn, self._env.stat(spare).size_bytes,
-            self._link, FLAG_FAILOVER if first_batch else 0,
+            self._link, FLAG_FAILOVER if self._behind_poisoned else 0,
         )  # fmt: skip
         self._active = ActiveSegment.begin(self._env, self._folder, header, spare, groups if first_batch else ())
+        self._behind_poisoned = False
         self._begun_at = self._env.monotonic()
         self._next_number += 1
         self.segments_begun += 1
@@ -155,6 +157,7 @@ class SegmentChain:
             self._error = self._failed(error)
             raise self._error from error
         self.failed_over = error
+        self._behind_poisoned = True
         if self._active is not None:
             poisoned, self._active = self._active, None
             poisoned.rewind_failed()

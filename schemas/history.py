@@ -126,6 +126,16 @@ def canonical(events: Iterable[Event], openings: Iterable[Opening] = (), *, afte
     )
 
 
+def incomplete(history: History) -> str:
+    """Return what a whole log lacks, in words, "" if nothing waits: then `events` are all that was recorded."""
+    return gap_in_words(len(history.held_back), len(history.events)) if history.held_back else ""
+
+
+def gap_in_words(held_back: int, next_number: int) -> str:
+    """Return the words for a log whose event `next_number` is not there, but later ones are."""
+    return f"incomplete: {held_back} events are held back behind a gap at number {next_number}"
+
+
 def _one_per_key(events: Iterable[Event]) -> tuple[list[Event], list[Event], int, list[Opening]]:
     """Return the events that stay (one per number and token, sorted), conflicts, copies dropped, openings."""
     copies: dict[tuple[int, int, bytes], Event] = {}

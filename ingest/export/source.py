@@ -14,7 +14,7 @@ from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
 from trajlake.runtime.reader import iter_events, list_segments, read_trajectory, trajectory_keys
 from trajlake.runtime.root import Root
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.history import canonical
+from trajlake.schemas.history import canonical, incomplete
 from trajlake.schemas.ids import trajectory_key
 
 SOURCE_GROUP: Final = "trajlake.stores"
@@ -29,7 +29,10 @@ class EventSource(Protocol):
         ...
 
     def events(self, trajectory_id: str) -> list[Event]:
-        """Return the canonical events of a trajectory, in order; [] if there is none."""
+        """Return the canonical events of a trajectory, in order; [] if there is none.
+
+        Raises `UserError` where events behind a gap are held back: a prefix must not pass for the whole.
+        """
         ...
 
     def blob(self, sha256: str) -> bytes:
@@ -57,7 +60,10 @@ class RootSource:
         key = trajectory_key(self._tenant, trajectory_id)
         folders = [(folder, 0) for folder in sorted(self._index().get(key, ()))]
         found, _ = read_trajectory(self._root.env, folders, key)
-        return list(canonical(found).events) if found else []
+        history = canonical(found)
+        if gap := incomplete(history):
+            raise UserError(f"{trajectory_id}: {gap} in {self._root.path}; run 'trajlake journal verify'")
+        return history.events
 
     def blob(self, sha256: str) -> bytes:
         return self._root.blobs.get(self._tenant, sha256)

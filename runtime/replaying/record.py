@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.history import canonical
+from trajlake.schemas.history import canonical, incomplete
 from trajlake.schemas.versions import CURRENT, UPCASTS, Upcast, readable, upcast
 
 from ..agent.rolled import NOTHING, LeftBehind, left_behind
@@ -28,7 +28,8 @@ NOTABLE: Final = frozenset(
 class Outline:
     """What is known of a record before it is gone through. `problem`: why it cannot be replayed, "" if it can.
 
-    `left`: what roll-backs left behind. `intercepted`: clock and chance were recorded too while it ran.
+    `gap`: what is missing of a log whose later events are held back. `left`: what roll-backs left behind.
+    `intercepted`: clock and chance were recorded too while it ran.
     """
 
     count: int = 0
@@ -38,6 +39,7 @@ class Outline:
     left: LeftBehind = NOTHING
     intercepted: bool = False
     problem: str = ""
+    gap: str = ""
 
     def of_type(self, name: str) -> list[Event]:
         """The notable events of one type."""
@@ -103,7 +105,7 @@ def record_of(
     look = Looker()
     for event in found:
         look.at(event)
-    outline = look.outline(found, conflicts=bool(history.conflicts))
+    outline = look.outline(found, conflicts=bool(history.conflicts), gap=incomplete(history))
     first = found[0] if found else None
     return Record(
         tenant=first.tenant if first else "", trajectory_id=first.trajectory_id if first else "",
@@ -137,17 +139,20 @@ class Looker:
         elif event.type == "InputRead" and event.turn < 0 and event.body.kind == "intercepted":
             self.intercepted = True
 
-    def outline(self, events: list[Event], *, conflicts: bool) -> Outline:
-        """Return the outline of the canonical `events`. Without a roll-back among them their payloads may be gone."""
+    def outline(self, events: list[Event], *, conflicts: bool, gap: str = "") -> Outline:
+        """Return the outline of the canonical `events`. Without a roll-back among them their payloads may be gone.
+
+        `gap`: what `schemas.history.incomplete` says, for a prefix passes for a log that was cut short.
+        """
         notable = tuple(self.notable[event.hash] for event in events if event.hash in self.notable)
         rolled = any(event.type == "RolledBack" for event in notable)
         left = left_behind(events) if rolled else NOTHING
         last_turn = max((left.turn_of(event) for event in events), default=-1)
         numbers = {event.sequence_number for event in events}
-        problem = self._problem(numbers, notable, conflicts=conflicts)
+        problem = gap or self._problem(numbers, notable, conflicts=conflicts)
         return Outline(
             count=len(events), last_turn=last_turn, notable=notable, first_reply=self.first_reply, left=left,
-            problem=problem, intercepted=self.intercepted,
+            problem=problem, intercepted=self.intercepted, gap=gap,
         )  # fmt: skip
 
     def _problem(self, numbers: set[int], notable: tuple[Event, ...], *, conflicts: bool) -> str:

@@ -12,7 +12,7 @@ from typing import Final, cast
 import msgspec
 
 from trajlake.schemas.envelope import Event
-from trajlake.schemas.history import canonical
+from trajlake.schemas.history import canonical, incomplete
 from trajlake.schemas.ids import trajectory_key
 
 from ..agent.errors import Misuse
@@ -69,7 +69,7 @@ class RootSource:
                     return self._by_place(trajectory_id, places)
         history = canonical(events)
         found = [as_current(event) for event in history.events]
-        outline = look.outline(found, conflicts=bool(history.conflicts))
+        outline = look.outline(found, conflicts=bool(history.conflicts), gap=incomplete(history))
         return Record(
             tenant=self._tenant, trajectory_id=trajectory_id, read=lambda: iter(found), blob=self.blob,
             outline=outline, find=self.record,
@@ -89,7 +89,7 @@ class RootSource:
             if all(event.type != "RolledBack" for event in look.notable.values()):
                 break
         history = canonical(bare)
-        outline = look.outline(history.events, conflicts=bool(history.conflicts))
+        outline = look.outline(history.events, conflicts=bool(history.conflicts), gap=incomplete(history))
         segments = array("H", [int(event.writer) for event in history.events])
         offsets = array("Q", [event.lsn for event in history.events])
         del bare, history

@@ -9,6 +9,7 @@ import pytest
 from tests.support.bare_writer import FOLDER, BareWriter, group, plain
 from tests.support.events import event_of
 from tests.support.faulty_env import FaultyEnv
+from tests.support.lost_seals import lost_seals
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.journal_errors import SegmentCorrupt
 from trajlake.runtime.reader import list_segments, read_segment
@@ -54,6 +55,8 @@ class Witness:
 
     def check(self, image: FaultyEnv, place: str) -> None:
         self.images += 1
+        if self.env.sync_works:
+            assert lost_seals(image, FOLDER) == [], f"{place}: a crash is called the damage of a SEAL"
         writer = BareWriter(image)
         found = writer.events()
         assert len(found) >= self.acknowledged, f"{place}: {self.acknowledged} acknowledged, {len(found)} found"

@@ -12,11 +12,12 @@ import pytest
 from tests.support.bare_writer import FOLDER, SMALL, BareWriter, group, plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import Fault, FaultyEnv
+from tests.support.lost_seals import lost_seals
 from trajlake.runtime.env import make_folder
 from trajlake.runtime.journal_errors import JournalClosed, JournalError, JournalFailed, JournalFull, SegmentCorrupt
 from trajlake.runtime.reader import iter_events, list_segments, load_seal, read_segment, read_trajectory
 from trajlake.runtime.root import Root
-from trajlake.runtime.segment_format import seal_hash
+from trajlake.runtime.segment_format import FLAG_FAILOVER, seal_hash
 from trajlake.runtime.writer import Writer
 from trajlake.runtime.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
@@ -31,6 +32,21 @@ def work(env: FaultyEnv, acknowledged: list[Event], offered: list[Event]) -> Non
         writer.write(event)
         acknowledged.append(event)
     writer.close()
+
+
+def test_a_segment_behind_one_that_could_not_be_sealed_says_so() -> None:
+    """So that nobody takes the missing SEAL for damage, also where the failure came with no frame at hand."""
+    env = FaultyEnv(3)
+    make_folder(env, FOLDER)
+    writer = BareWriter(env)
+    writer.write(event_of("t", 0))
+    env.faults[env.calls + 1] = Fault(errno.EIO)
+    writer.chain.seal()
+    for number in (1, 2):
+        writer.write(event_of("t", number))
+        assert [one.header.flags for one in list_segments(env, FOLDER)] == [0, FLAG_FAILOVER, 0][: number + 1]
+        assert lost_seals(env, FOLDER) == []
+        writer.chain.seal()
 
 
 def calls_of_a_clean_run() -> int:
@@ -61,8 +77,9 @@ def test_a_fault_at_any_call_loses_nothing_that_was_acknowledged(name: str) -> N
         with contextlib.suppress(JournalError, OSError):
             work(env, acknowledged, offered)
         for image in (env.crash_image(None), env.crash_image(call), env.process_death()):
-            found = BareWriter(image).events()
             place = f"{name} at call {call} {env.trace[-1]}"
+            assert lost_seals(image, FOLDER) == [], f"{place}: called the damage of a SEAL"
+            found = BareWriter(image).events()
             assert len(found) >= len(acknowledged), place
             assert plain(found) == plain(offered[: len(found)]), place
             # What recovery found may stand so far only in the cache of pages whose sync once failed.
