@@ -121,8 +121,9 @@ class Run:
     def lose_files(self) -> None:
         """Sometimes the folder is gone, or holds something else."""
         luck = self.luck.random()
+        late = [event for _, event in self.host.paused]  # of a process that may wake up and end the task yet
         types = {event.type for event in self.host.find()[0]}
-        if not types or "TaskEnded" in types:
+        if not types or "TaskEnded" in types | {event.type for event in late}:
             return  # what is in the folder is what it starts with; nobody goes on after the end
         if luck < 0.4:
             shutil.rmtree(self.folder, ignore_errors=True)
