@@ -217,7 +217,7 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
     models = ["../m", "a b/c=d", "__HIVE_DEFAULT_PARTITION__", "x" * 400, "%41", "*[0-9]?"]
     stories = [
         Story(i, tenant=t, model=m).start().say("x", 2)
-        for i, m, t in zip(ids, models, ["..", ".", "-", "_", "A", "a"], strict=True)
+        for i, m, t in zip(ids, models, ["...", ".a", "-", "_", "A", "a"], strict=True)
     ]
     land(tmp_path / "landing", A, 0, interleaved(stories, random.Random(2)))
     run(tmp_path)
