@@ -9,6 +9,7 @@ from typing import Final
 from .errors import InvalidId
 from .limits import INT64_MAX, KEY_SIZE, TENANT_MAX, TRAJECTORY_ID_MAX
 
+# The design's grammar but for . and ..: a tenant is a folder of blobs in roots and landings, never one above.
 _TENANT: Final = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{TENANT_MAX}}}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ACTION: Final = re.compile(r"(?:\^(0|[1-9]\d{0,8}):)?(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,8})")
