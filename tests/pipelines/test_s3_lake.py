@@ -51,6 +51,7 @@ def second_landing(home: Path, first: Story, rest: list[Any]) -> None:
     land(home / "landing", B, 0, [*second.landed[4:], *Story("new", tenant="x").start().say("n", 3).landed])
 
 
+@pytest.mark.long
 def test_two_runs_give_the_rows_of_a_disk_and_connect_answers_the_same(bucket: Bucket, tmp_path: Path) -> None:
     home = tmp_path / "home"
     left = first_landing(home)

@@ -57,6 +57,7 @@ def test_rows_of_tails_are_there_at_once_and_the_segment_that_covers_them_double
     assert everything(lake) == everything(tmp_path / "other")
 
 
+@pytest.mark.long
 def test_a_tail_beyond_a_gap_is_held_back_until_the_gap_is_filled(tmp_path: Path) -> None:
     landing, lake, whole = tmp_path / "landing", tmp_path / "lake", two_stories()
     land(landing, A, 0, whole[:4])
