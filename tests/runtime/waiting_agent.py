@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 from trajlake.runtime import Journal
@@ -18,7 +19,17 @@ def build(what: str) -> None:
     with open(os.environ["TRAJLAKE_TEST_QUEUE"], "a") as queue:
         queue.write(f"{what}\n")
     if os.environ.get("TRAJLAKE_TEST_DIES") == what:
+        _wait_for_the_other_job()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_for_the_other_job() -> None:
+    """The two are handed over side by side: the process dies once both are in the queue."""
+    for _ in range(3000):
+        with open(os.environ["TRAJLAKE_TEST_QUEUE"]) as queue:
+            if len(queue.read().split()) == 2:
+                return
+        time.sleep(0.01)
 
 
 def work(t: Any) -> None:
