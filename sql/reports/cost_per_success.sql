@@ -1,6 +1,6 @@
 -- cost_per_success: what does one completed task cost?
 -- grain: one row per served model and system number
--- inputs: trajectories, model_calls
+-- inputs: trajectories, model_calls, served_models
 -- owner: pipelines
 -- range: day on which the trajectory started (UTC)
 -- columns:
@@ -14,18 +14,7 @@
 --   usd_per_success     cost_usd / completed
 -- caveats: what failed tasks took is in the price of a success, sub-agents are not in that of their caller; null
 --   where no call states a price.
-with served as (
-    -- one name per trajectory: the model that answered, `several` where more than one did
-    select
-        tenant,
-        trajectory_id,
-        case count(distinct served_model) when 0 then 'unknown' when 1 then any_value(served_model) else 'several' end
-            as served_model
-    from model_calls
-    where status = 'kept'
-    group by tenant, trajectory_id
-),
-spent as (
+with spent as (
     select
         tenant,
         trajectory_id,
@@ -44,7 +33,7 @@ select
         / nullif(count(*) filter (where status = 'completed'), 0) as tokens_per_success,
     sum(cost_usd) / nullif(count(*) filter (where status = 'completed'), 0) as usd_per_success
 from trajectories
-left join served using (tenant, trajectory_id)
+left join served_models as served using (tenant, trajectory_id)
 left join spent using (tenant, trajectory_id)
 where kind <> 'judgement'
     and status not in ('open', 'expired')

@@ -1,6 +1,6 @@
 -- judged_reward: what do verifiers say about each model's trajectories?
 -- grain: one row per served model, system number, verifier and its version
--- inputs: judgements, trajectories, model_calls
+-- inputs: judgements, trajectories, served_models
 -- owner: pipelines
 -- range: day on which the judged trajectory started (UTC)
 -- columns:
@@ -16,18 +16,7 @@
 --   above_zero_share  0 to 1: trajectories with a reward above 0
 -- caveats: the newest reward of a verifier version counts once per trajectory; what nobody judged is missing, not
 --   0; versions of a verifier are never pooled.
-with served as (
-    -- one name per trajectory: the model that answered, `several` where more than one did
-    select
-        tenant,
-        trajectory_id,
-        case count(distinct served_model) when 0 then 'unknown' when 1 then any_value(served_model) else 'several' end
-            as served_model
-    from model_calls
-    where status = 'kept'
-    group by tenant, trajectory_id
-),
-newest as (
+with newest as (
     select
         judged_tenant as tenant,
         judged_trajectory_id as trajectory_id,
@@ -51,7 +40,7 @@ select
     count(*) filter (where reward > 0) / count(*) as above_zero_share
 from newest
 join trajectories using (tenant, trajectory_id)
-left join served using (tenant, trajectory_id)
+left join served_models as served using (tenant, trajectory_id)
 where started_on >= coalesce(getvariable('report_from'), date '0001-01-01')
     and started_on <= coalesce(getvariable('report_to'), date '9999-12-31')
 group by coalesce(served.served_model, 'unknown'), system_no, verifier, verifier_version

@@ -1,6 +1,6 @@
 -- outcomes: how do trajectories end?
 -- grain: one row per served model and system number
--- inputs: trajectories, model_calls
+-- inputs: trajectories, served_models
 -- owner: pipelines
 -- range: day on which the trajectory started (UTC)
 -- columns:
@@ -15,17 +15,6 @@
 --   completed_share  0 to 1: completed / ended
 -- caveats: completed is what the agent says; judged_reward is what a verifier says; judgement trajectories and
 --   expired ones are left out.
-with served as (
-    -- one name per trajectory: the model that answered, `several` where more than one did
-    select
-        tenant,
-        trajectory_id,
-        case count(distinct served_model) when 0 then 'unknown' when 1 then any_value(served_model) else 'several' end
-            as served_model
-    from model_calls
-    where status = 'kept'
-    group by tenant, trajectory_id
-)
 select
     coalesce(served.served_model, 'unknown') as served_model,
     system_no,
@@ -38,7 +27,7 @@ select
     count(*) filter (where status = 'completed') / nullif(count(*) filter (where status <> 'open'), 0)
         as completed_share
 from trajectories
-left join served using (tenant, trajectory_id)
+left join served_models as served using (tenant, trajectory_id)
 where kind <> 'judgement'
     and status <> 'expired'
     and started_on >= coalesce(getvariable('report_from'), date '0001-01-01')

@@ -1,6 +1,6 @@
 -- time_shares: where does the wall time of a trajectory go?
 -- grain: one row per served model and system number
--- inputs: trajectories, model_calls, tool_calls, approvals
+-- inputs: trajectories, model_calls, tool_calls, approvals, served_models
 -- owner: pipelines
 -- range: day on which the trajectory started (UTC)
 -- columns:
@@ -16,18 +16,7 @@
 --   approval_share  0 to 1: approval_s / wall_s
 -- caveats: work side by side adds up, so shares may pass 1 together; the rest is the harness, queues and the time
 --   between a crash and its resume; imports often report no durations.
-with served as (
-    -- one name per trajectory: the model that answered, `several` where more than one did
-    select
-        tenant,
-        trajectory_id,
-        case count(distinct served_model) when 0 then 'unknown' when 1 then any_value(served_model) else 'several' end
-            as served_model
-    from model_calls
-    where status = 'kept'
-    group by tenant, trajectory_id
-),
-thinking as (
+with thinking as (
     select tenant, trajectory_id, sum(duration_ms) / 1000 as model_s
     from model_calls
     group by tenant, trajectory_id
@@ -56,7 +45,7 @@ each as (
         coalesce(tool_s, 0) as tool_s,
         coalesce(approval_s, 0) as approval_s
     from trajectories
-    left join served using (tenant, trajectory_id)
+    left join served_models as served using (tenant, trajectory_id)
     left join thinking using (tenant, trajectory_id)
     left join acting using (tenant, trajectory_id)
     left join waiting using (tenant, trajectory_id)

@@ -1,6 +1,6 @@
 -- turns_to_success: how many turns and how much time does a completed task take?
 -- grain: one row per served model and system number
--- inputs: trajectories, model_calls
+-- inputs: trajectories, served_models
 -- owner: pipelines
 -- range: day on which the trajectory started (UTC)
 -- columns:
@@ -14,17 +14,6 @@
 --   p50_turns_otherwise  turns of those that ended otherwise, median
 -- caveats: turns with nothing but given-up events are not counted; minutes are wall time with every wait in it;
 --   sub-agents count as trajectories of their own.
-with served as (
-    -- one name per trajectory: the model that answered, `several` where more than one did
-    select
-        tenant,
-        trajectory_id,
-        case count(distinct served_model) when 0 then 'unknown' when 1 then any_value(served_model) else 'several' end
-            as served_model
-    from model_calls
-    where status = 'kept'
-    group by tenant, trajectory_id
-)
 select
     coalesce(served.served_model, 'unknown') as served_model,
     system_no,
@@ -35,7 +24,7 @@ select
     quantile_cont(epoch_us(ended_at - started_at) / 6e7, 0.5) filter (where status = 'completed') as p50_minutes,
     quantile_cont(turns, 0.5) filter (where status <> 'completed') as p50_turns_otherwise
 from trajectories
-left join served using (tenant, trajectory_id)
+left join served_models as served using (tenant, trajectory_id)
 where kind <> 'judgement'
     and status not in ('open', 'expired')
     and started_on >= coalesce(getvariable('report_from'), date '0001-01-01')
