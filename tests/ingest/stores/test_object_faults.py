@@ -92,7 +92,7 @@ def test_random_faults_do_not_give_a_lease_or_a_generation_to_two_workers():
                     continue
                 tokens.append(lease.token)
                 lease = store.extend(lease, 30)
-                with contextlib.suppress(LeaseLost):  # its answer got lost, and the next worker was quicker than a retry
+                with contextlib.suppress(LeaseLost):  # the answer got lost, the next worker was quicker
                     store.release(lease)
                 taken += 1
 
