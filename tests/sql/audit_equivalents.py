@@ -76,3 +76,33 @@ def reason(control: str, mutant: str) -> str | None:
         if re.match(pattern, mutant):
             return why
     return NAMED.get(control, {}).get(mutant.partition(":")[0])
+
+
+_OF_ONE = "on audited\\.tenant = .* and audited\\.trajectory_id = "
+_TWICE_FILTERED = "(anchored_heads|audited|hidden_secrets|payload_counts|payload_faults|standing)"
+FACTS: Final[dict[str, str]] = {
+    rf"(approval_requests|drifts|ends|intent_records|roll_backs|versions) (drop|either)@14: {_OF_ONE}.*is_live$": (
+        "every control that reads the fact joins a live fact of the same trajectory, and takes a row twice as once"
+    ),
+    rf"{_TWICE_FILTERED} drop@\d+: (where|and) in_scope\(": (
+        "every control that reads the fact filters by tenant and day again"
+    ),
+    r"anchored_heads drop@[37]: where getvariable\('audit_tenant'\)": "the last line filters by tenant again",
+    r"audited word@45: ": "every kind but imported and judgement is live",
+    r"budget_grants drop@24: ": "limits that are null have no units",
+    rf"hidden_secrets (drop|either)@22: {_OF_ONE}": (
+        "every event in scope has its row in audited, so the join only gives a day; the controls take a row twice as once"
+    ),
+    r"hidden_secrets (drop|either)@3: ": "what names no event joins none",
+    r"intent_records either@15: ": "every control that reads the fact names the types of event it means",
+    rf"payload_counts (drop|either)@10: {_OF_ONE}": (
+        "every event in scope has its row in audited, so the join only gives a day, and Q20 asks whether there are any"
+    ),
+    r"standing bound@15: ": "what is kept last is the checkpoint's own event, never a record of the intent state",
+}
+"""Pattern of a fact's name and its mutant -> why no control says anything else."""
+
+
+def fact_reason(fact: str, mutant: str) -> str | None:
+    """Return why a surviving mutant of a fact is equivalent, or None if nothing says so."""
+    return next((why for pattern, why in FACTS.items() if re.match(pattern, f"{fact} {mutant}")), None)

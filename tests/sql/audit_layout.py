@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 import tests.sql.audit_variants_contexts  # these register their variants
+import tests.sql.audit_variants_facts
 import tests.sql.audit_variants_intents
 import tests.sql.audit_variants_joins
 import tests.sql.audit_variants_more
@@ -21,7 +22,7 @@ from tests.sql.audit_variants import NOW, STARTS, VARIANTS
 from trajlake.pipelines.audit_controls import Control
 from trajlake.pipelines.audit_fixture import load_rows
 from trajlake.pipelines.audit_run import findings, run_controls
-from trajlake.pipelines.audit_session import Retention, Scope, Session
+from trajlake.pipelines.audit_session import AnchorFile, Retention, Scope, Session
 
 DAY = START.date()
 EARLIER = DAY - dt.timedelta(days=40)
@@ -31,9 +32,10 @@ Place = tuple[str, str, str, int]
 
 
 class Laid(NamedTuple):
-    """Rows by table; what must be found everywhere; what must be found for tenant beta on the day."""
+    """Rows by table; anchor files; what must be found everywhere; what must be found for tenant beta on the day."""
 
     tables: dict[str, list[Row]]
+    anchors: list[AnchorFile]
     everywhere: Counter[Place]
     in_scope: Counter[Place]
 
@@ -63,7 +65,12 @@ def laid_out() -> Laid:
     for story in stories:
         _edit(tables, story)
     _ledgers(tables, stories)
-    return Laid(tables, everywhere, in_scope)
+    anchors = [
+        AnchorFile(story.tenant, name, msgspec.json.encode(document).decode())
+        for story in stories
+        for name, document in story.outside
+    ]
+    return Laid(tables, anchors, everywhere, in_scope)
 
 
 def _place(control: str, story: Story, number: int) -> Place:
@@ -149,6 +156,12 @@ def narrow(session: Session, scope: Scope) -> None:
 
 def open_session(scope: Scope, selected: list[Control]) -> Session:
     session = Session(scope, memory_limit="1GiB")
-    load_rows(session, laid_out().tables)
+    load(session, laid_out())
     session.build_facts(selected)
     return session
+
+
+def load(session: Session, laid: Laid) -> None:
+    """Make every table of the fixture in `session`, and hand its anchor files in."""
+    load_rows(session, laid.tables)
+    session.connection.executemany("insert into anchor_files values ($1, $2, $3)", [list(one) for one in laid.anchors])

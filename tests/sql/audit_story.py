@@ -89,12 +89,14 @@ class Story:
         self.astray: list[Event] = []
         self.token, self.turn, self.at, self.schema_version = 1, turn, at, 1
         self.strip: list[tuple[int, str]] = []
+        self.put: list[tuple[int, str, Any]] = []
         self.edits: list[tuple[int, Row]] = []
         self.edits_aside: list[tuple[int, Row]] = []
         self.drops: set[int] = set()
         self.copies: set[int] = set()
         self.stated: Row | None = {}
         self.ledger: list[tuple[str, Row]] = []
+        self.outside: list[tuple[str, Row]] = []
         self._items = 0
         self._shown: list[int] = []
         self._context: int | None = None
@@ -151,8 +153,8 @@ class Story:
         self._shown.remove(number)
 
     def finished(self) -> list[Event]:
-        """Return the events with stripped fields gone and the chain made anew behind the first of them."""
-        if not self.strip:
+        """Return the events with stripped fields gone, foreign ones put in, and the chain made anew."""
+        if not self.strip and not self.put:
             return self.events
         prev, chained = genesis(self.tenant, self.trajectory_id), []
         for event in self.events:
@@ -160,6 +162,7 @@ class Story:
             for number, field in self.strip:
                 if number == event.sequence_number:
                     body.pop(field, None)
+            body |= {field: value for number, field, value in self.put if number == event.sequence_number}
             text = msgspec.json.encode(body)
             bound = commitment(event.salt or b"", text)
             event = msgspec.structs.replace(event, payload=text, commitment=bound, hash=hash_of(event, prev, bound))

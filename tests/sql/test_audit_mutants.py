@@ -1,4 +1,4 @@
-"""Every predicate of every control is held by a fixture: changed by a named operator, the findings change too."""
+"""Every predicate of every control and fact is held by a fixture: changed by a named operator, findings change too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sql.audit_equivalents import NAMED, reason
+from tests.sql.audit_equivalents import FACTS, NAMED, fact_reason, reason
 from tests.sql.audit_mutants import mutants
 from tests.sql.fact_mutants import FactBench
 from tests.sql.mutant_runs import Bench
@@ -59,23 +59,6 @@ def test_every_listed_mutant_exists() -> None:
         assert set(listed) <= there, name
 
 
-HELD_FACTS = (
-    "intents", "results", "settlements", "approval_requests", "approval_resolutions", "authorizations", "contexts",
-    "compactions", "resumes", "tenures", "roll_backs", "drifts", "ends", "standing",
-)  # fmt: skip
-"""Facts whose every predicate the fixtures hold. Not these: `audited`, and those read from ledgers and totals."""
-
-EQUIVALENT = (
-    # Every control that reads the fact also joins one of the same trajectory, which keeps this join.
-    r"(drop|either)@\d+: on audited\.tenant = part\.tenant .* and audited\.is_(live|readable)$",
-    # The facts below still filter by tenant and day.
-    r"drop@\d+: where in_scope\(record\.tenant, record\.started_on\)$",
-    # What is kept last is the checkpoint's own event, never a record of the intent state.
-    r"bound@\d+: and record\.sequence_number > rolled\.last_kept$",
-)
-"""Mutants of facts that no fixture can tell apart, each with the reason."""
-
-
 @pytest.fixture(scope="module")
 def fact_bench() -> Iterator[FactBench]:
     made = FactBench()
@@ -85,8 +68,14 @@ def fact_bench() -> Iterator[FactBench]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", HELD_FACTS)
-def test_every_mutant_of_a_fact_is_noticed_or_equivalent(fact_bench: FactBench, name: str) -> None:
+@pytest.mark.parametrize("name", facts())
+def test_every_mutant_of_every_fact_is_noticed_or_listed(fact_bench: FactBench, name: str) -> None:
     count, survivors = fact_bench.survivors(facts()[name])
     assert count
-    assert [mutant for mutant in survivors if not any(re.match(one, mutant) for one in EQUIVALENT)] == []
+    assert survivors == [mutant.name for mutant in mutants(facts()[name].sql) if fact_reason(name, mutant.name)]
+
+
+def test_every_listed_mutant_of_a_fact_exists() -> None:
+    there = [f"{name} {mutant.name}" for name, fact in facts().items() for mutant in mutants(fact.sql)]
+    for pattern in FACTS:
+        assert any(re.match(pattern, one) for one in there), pattern

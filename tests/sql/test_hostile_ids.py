@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import tests.sql.audit_layout as layout
-from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, found_by, narrow
+from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, found_by, load, narrow
 from tests.sql.audit_story import Story
 from tests.sql.test_audits import differing
 from trajlake.pipelines.audit_controls import controls
-from trajlake.pipelines.audit_fixture import load_rows
 from trajlake.pipelines.audit_session import Session
 from trajlake.schemas.ids import check_trajectory_id
 
@@ -31,7 +30,7 @@ def test_every_control_finds_the_same_under_ids_that_mean_harm(monkeypatch: pyte
     laid = layout.laid_out.__wrapped__()
     selected = list(controls().values())
     with Session(SCOPE_ALL, memory_limit="1GiB") as session:
-        load_rows(session, laid.tables)
+        load(session, laid)
         session.build_facts(selected)
         assert differing(found_by(session, selected), laid.everywhere) == []
         narrow(session, SCOPE_NARROW)
