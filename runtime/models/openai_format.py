@@ -17,6 +17,10 @@ _NOT_SENT_BACK: Final = frozenset({"annotations", "audio"})
 """Keys of a response's message that the API does not take in a request."""
 
 
+_OF_THE_BODY: Final = ("id", "created", "model", "system_fingerprint", "service_tier", "prompt_cache_key")
+"""Keys that stand beside the choices, in every chunk of a stream alike."""
+
+
 class _Text(msgspec.Struct):
     name: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"")
@@ -45,7 +49,7 @@ class _Body(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     usage: Any = None
-    system_fingerprint: str | None = None
+    prompt_cache_key: Any = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Body)
@@ -92,6 +96,7 @@ def read(body: bytes) -> Response:
         stop_reason=parsed.choices[0].finish_reason,
         served_model=parsed.model or "",
         response_id=parsed.id or "",
+        cache_key=parsed.prompt_cache_key if isinstance(parsed.prompt_cache_key, str) else "",
         arguments_in_place=in_place,
     )
 
@@ -172,7 +177,7 @@ class Assembly:
             raise ModelError(f"stream holds a broken chunk ({error})", retry=True, body=data) from None
         if not isinstance(chunk, dict) or chunk.get("error") is not None:
             raise ModelError("stream reported an error", retry=True, body=data)
-        for name in ("id", "created", "model", "system_fingerprint", "service_tier"):
+        for name in _OF_THE_BODY:
             if chunk.get(name) is not None:
                 self._top.setdefault(name, chunk[name])
         self._usage = chunk.get("usage") or self._usage

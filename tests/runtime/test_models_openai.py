@@ -133,6 +133,11 @@ def test_usage_is_normalised_and_what_is_not_reported_stays_unknown(reported, us
     assert read_response("openai.chat/1", body({"content": "x"}, usage=reported)).usage == usage
 
 
+@pytest.mark.parametrize(("stated", "kept"), [("tenant-7", "tenant-7"), (None, ""), (7, "")])
+def test_the_cache_key_that_the_provider_reports_is_kept(stated, kept):
+    assert read_response("openai.chat/1", body({"content": "hi"}, prompt_cache_key=stated)).cache_key == kept
+
+
 def test_text_in_parts_is_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]
     assert read_response("openai.chat/1", body({"content": parts})).text == "ab"
@@ -150,7 +155,7 @@ def chunk(delta: dict, finish: str | None = None, **top) -> dict:
 
 
 STREAM = event_stream(
-    chunk({"role": "assistant", "content": ""}),
+    chunk({"role": "assistant", "content": ""}, prompt_cache_key="tenant-7"),
     chunk({"content": "Hel"}),
     chunk({"content": "lo \N{GRINNING FACE}"}),
     chunk(
@@ -181,6 +186,7 @@ def test_a_stream_cut_anywhere_gives_the_reply_that_no_stream_would_give(server,
         ("pay", "call_2", "{}"),
     ]
     assert (response.stop_reason, response.response_id, response.usage.input_total) == ("tool_calls", "s-1", 7)
+    assert response.cache_key == "tenant-7"
     assert msgspec.json.decode(raw)["object"] == "chat.completion"
 
 
