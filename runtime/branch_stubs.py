@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Literal
 
@@ -79,26 +79,16 @@ class Answers:
 
     def __init__(self, events: Iterable[Event], blob: Blob) -> None:
         self._found: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
-        asked: dict[str, tuple[str, str]] = {}
-        for event in events:
-            body = event.body
-            if event.type == "ToolIntent":
-                asked[body.action_id] = body.tool, body.arguments_hash
-            elif _answers(event) and body.action_id in asked:
-                self._found[asked[body.action_id]].append(_answer(event, blob))
+        for call, event in _answered(events):
+            self._found[call].append(_answer(event, blob))
         self._blob = blob
 
     def spend(self, events: Iterable[Event]) -> None:
         """Take out the answers that a branch was given already; the last one of each call stays."""
-        asked: dict[str, tuple[str, str]] = {}
-        for event in events:
-            body = event.body
-            if event.type == "ToolIntent":
-                asked[body.action_id] = body.tool, body.arguments_hash
-            elif _answers(event) and body.action_id in asked:
-                found = self._found.get(asked[body.action_id])
-                if found is not None and len(found) > 1:
-                    found.popleft()
+        for call, _ in _answered(events):
+            found = self._found.get(call)
+            if found is not None and len(found) > 1:
+                found.popleft()
 
     def of(self, tool: str) -> Answer:
         """Return the stand-in of one tool."""
@@ -113,6 +103,17 @@ class Answers:
         if isinstance(recorded, ToolError):
             raise recorded
         return values.from_tree(blobs.inline(recorded, self._blob))
+
+
+def _answered(events: Iterable[Event]) -> Iterator[tuple[tuple[str, str], Event]]:
+    """Yield (tool, hash of its arguments) of every call that was answered, and the event that answers it."""
+    asked: dict[str, tuple[str, str]] = {}
+    for event in events:
+        body = event.body
+        if event.type == "ToolIntent":
+            asked[body.action_id] = body.tool, body.arguments_hash
+        elif _answers(event) and body.action_id in asked:
+            yield asked[body.action_id], event
 
 
 def _answers(event: Event) -> bool:

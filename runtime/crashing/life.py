@@ -146,9 +146,7 @@ def _redirect(place: Place, watched: Callable[[Any], Any]) -> None:
 def _skip_waits(clock: Clock) -> None:
     plain, looped = driver_sync.performer, driver_async.performer
 
-    def performer(env: Env) -> Any:
-        perform = plain(env)
-
+    def without_waits(perform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def skipping(request: Any) -> Any:
             if isinstance(request, Sleep):
                 clock.skipped_s += request.seconds
@@ -157,19 +155,8 @@ def _skip_waits(clock: Clock) -> None:
 
         return skipping
 
-    def async_performer() -> Any:
-        perform = looped()
-
-        def skipping(request: Any) -> Any:
-            if isinstance(request, Sleep):
-                clock.skipped_s += request.seconds
-                return None
-            return perform(request)
-
-        return skipping
-
-    driver_sync.performer = performer
-    driver_async.performer = async_performer
+    driver_sync.performer = lambda env: without_waits(plain(env))
+    driver_async.performer = lambda: without_waits(looped())
 
 
 def _watch_models(runner: Runner, folder: str, boundaries: Boundaries) -> None:
