@@ -63,7 +63,7 @@ def machine_with(data: bytes) -> FaultyEnv:
     return env
 
 
-@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("sealed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_segment_cut_at_every_frame_boundary_keeps_all_earlier_events(sealed: bool) -> None:
     data, events, _ = segment_of(16_384, sealed=sealed)
     whole = scan_segment(data)

@@ -64,6 +64,7 @@ def test_one_fault_on_the_way_changes_no_outcome(fault):
         assert proxy.counts[fault] >= 3
 
 
+@pytest.mark.long
 def test_random_faults_do_not_give_a_lease_or_a_generation_to_two_workers():
     seed = random.randrange(2**30)
     chance = random.Random(seed)

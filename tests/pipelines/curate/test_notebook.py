@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.pipelines.curate.runs import Run, lake_of, policy_text, rewards
 
 
@@ -32,6 +34,7 @@ def test_the_notebook_runs_top_to_bottom(project: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_the_commands_do_what_the_pages_say(tmp_path: Path, trajlake: Any) -> None:
     lake = lake_of(tmp_path, [Run("one").simple("a"), Run("two").simple("b"), rewards({"one": 1, "two": 0})])
     (tmp_path / "policy.toml").write_text(policy_text(reward={"required": True}))

@@ -98,6 +98,7 @@ def test_a_correct_agent_is_clean_wherever_it_is_killed(project: Path) -> None:
     assert len(report["boundaries"]) > 150
 
 
+@pytest.mark.long
 def test_six_wrong_agents_are_named_for_their_mistakes(project: Path, shop: str) -> None:
     check(project, NAMED, 0, shop)
 

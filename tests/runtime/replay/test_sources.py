@@ -55,6 +55,7 @@ def test_a_root_gives_the_same_events_whole_or_by_place(
         assert replay(long_agent(40), record, journal=journal_of(look_tool()), cold=cold).same
 
 
+@pytest.mark.long
 def test_memory_holds_a_turn_and_the_state_not_the_record(tmp_path: Path, project: Path) -> None:
     peaks = []
     for turns in (60, 600):
@@ -138,6 +139,7 @@ def test_a_turn_that_a_person_closed_is_not_held_against_the_harness(journal: Jo
         assert report.same, report.text()
 
 
+@pytest.mark.long
 def test_every_import_format_is_checked_at_its_level_and_says_what_is_missing(
     tmp_path: Path, shared_data: Path, trajlake: Any
 ) -> None:
