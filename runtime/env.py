@@ -284,10 +284,16 @@ def read_file(env: Env, path: str) -> bytes:
 
 
 def write_fully(env: Env, fd: int, data: bytes, offset: int = 0) -> None:
-    """Write all of `data` at `offset`, or raise OSError: a short count is an error here."""
-    count = env.pwrite(fd, data, offset)
-    if count != len(data):
-        raise OSError(f"short write: {count} of {len(data)} bytes at {offset}")
+    """Write all of `data` at `offset`, or raise OSError.
+
+    A full disk, a quota or a limit takes what still fits and tells its reason only when the rest is asked for.
+    """
+    written = 0
+    while written < len(data):
+        count = env.pwrite(fd, data[written:] if written else data, offset + written)
+        if count <= 0:
+            raise OSError(f"short write: {written} of {len(data)} bytes at {offset}")
+        written += count
 
 
 def write_atomically(env: Env, path: str, data: bytes) -> None:

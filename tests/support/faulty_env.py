@@ -373,7 +373,10 @@ class FaultyEnv(Env):
         file, path = self._fd(fd)
         grown = max(0, offset + len(data) - len(file.data))
         if grown and self.capacity_bytes is not None and self._used() + grown > self.capacity_bytes:
-            raise OSError(errno.ENOSPC, "no space left", path)
+            # As file systems do: what still fits is taken, and only a call for which nothing fits is refused.
+            data = data[: len(data) - (self._used() + grown - self.capacity_bytes)]
+            if not data:
+                raise OSError(errno.ENOSPC, "no space left", path)
         try:
             short = self._call(operation, path)
         except OSError:
