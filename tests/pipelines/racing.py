@@ -1,13 +1,15 @@
-"""What a racing process does to a lake, and dies at: a module of its own, so that a fork server can load it."""
+"""What a racing process does to a lake, and dies at: a module of its own, which the process that forks can load."""
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tests.support.forks import Forks
 from trajlake.pipelines.compact import compact
 from trajlake.pipelines.erase import Wanted, continue_erasures, erase
 from trajlake.pipelines.erase_places import Places
@@ -19,12 +21,12 @@ from trajlake.pipelines.pins import Pin, files_to_pin, put_pin
 
 
 class Job(NamedTuple):
-    """`kill_at`: the step it dies after, 0 for never. `acts`: what it does, in order."""
+    """`dies_after`: so many steps, or the first of this name; 0 for never. `acts`: what it does, in order."""
 
     landing: str
     lake: str
     seed: float
-    kill_at: int
+    dies_after: int | str
     acts: tuple[str, ...]
 
 
@@ -32,14 +34,26 @@ ERASED = Wanted(tenant="x0", trajectory_id="t0", because="asked by letter 7")
 REFUSED = Wanted(tenant="x1", trajectory_id="t1", because="asked by letter 8")
 
 
+@functools.cache
+def forks() -> Forks:
+    """Where the processes of this test run come from."""
+    return Forks("tests.pipelines.racing")
+
+
+def at_once(*jobs: Job) -> list[int]:
+    """Do the jobs side by side, each in a process of its own; return how each ended (0, or minus SIGKILL)."""
+    return [forks().wait(pid) for pid in [forks().start(work, job) for job in jobs]]
+
+
 def work(job: Job) -> None:
     """Do the job in this process. LakeError that tells of a lost race or an expired snapshot is no failure."""
     rng = random.Random(job.seed)
-    left = [job.kill_at]
+    done = 0
 
-    def progress(_: str, __: int, ___: int) -> None:
-        left[0] -= 1
-        if left[0] == 0:
+    def progress(step: str, *_: Any) -> None:
+        nonlocal done
+        done += 1
+        if job.dies_after in (done, step):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(rng.random() * 0.01)
 

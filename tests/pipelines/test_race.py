@@ -5,33 +5,18 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.pipelines.lakes import everything, rows
+from tests.pipelines.racing import Job, at_once
 from tests.pipelines.segments import Landed, Story, land
 from trajlake.pipelines.commit import transaction_of
 from trajlake.pipelines.compact import compact
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.snapshot import read_run
 from trajlake.schemas.tables import SNAPSHOT_TABLES
-
-CHILD = """
-import os, random, signal, sys, time
-from trajlake.pipelines.compact import compact
-rng, kill = random.Random(sys.argv[3]), int(sys.argv[4])
-left = [kill]
-def progress(step, done, total):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(rng.random() * 0.02)
-for _ in range(2):
-    compact(sys.argv[1], sys.argv[2], None, progress)
-"""
 
 
 def parts_of(seed: int) -> list[tuple[bytes, int, list[Landed]]]:
@@ -63,11 +48,11 @@ def test_racing_and_dying_launchers_end_with_the_rows_of_one_quiet_run(tmp_path:
         for _ in range(rng.randint(1, 3)):
             if parts:
                 land(landing, *parts.pop())
-        command = [sys.executable, "-c", CHILD, str(landing), str(lake)]
-        children = [
-            subprocess.Popen([*command, str(rng.random()), str(rng.choice([0, rng.randint(1, 30)]))]) for _ in range(2)
+        jobs = [
+            Job(str(landing), str(lake), rng.random(), rng.choice([0, rng.randint(1, 30)]), ("compact", "compact"))
+            for _ in range(2)
         ]
-        codes = [child.wait(120) for child in children]
+        codes = at_once(*jobs)
         assert set(codes) <= {0, -signal.SIGKILL}, (seed, codes)
         kills += codes.count(-signal.SIGKILL)
     compact(str(landing), str(lake))
