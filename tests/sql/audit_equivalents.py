@@ -91,7 +91,7 @@ FACTS: Final[dict[str, str]] = {
     r"audited word@45: ": "every kind but imported and judgement is live",
     r"budget_grants drop@24: ": "limits that are null have no units",
     rf"hidden_secrets (drop|either)@22: {_OF_ONE}": (
-        "every event in scope has its row in audited, so the join only gives a day; the controls take a row twice as once"
+        "every event in scope has its row in audited, so the join only gives a day, and a row twice is taken as once"
     ),
     r"hidden_secrets (drop|either)@3: ": "what names no event joins none",
     r"intent_records either@15: ": "every control that reads the fact names the types of event it means",
