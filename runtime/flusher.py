@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from _thread import LockType, allocate_lock
+from _thread import allocate_lock
 from math import inf
 from typing import Any, Final
 
 from .barrier_check import speed_warnings
 from .env import Env
-from .group_commit import WAITING, Append, GroupCommit
+from .group_commit import Append, GroupCommit
 from .journal_errors import JournalClosed, JournalError, JournalFailed, again
 from .segment_chain import SegmentChain
 from .stats import Stats
@@ -56,29 +56,20 @@ class Flusher:
         """Queue an append. Raises `JournalClosed` or `JournalFailed`, and then nothing was queued."""
         ticket.flusher = self
         now = self._monotonic()
+        commit = self._commit
         with self._lock:
-            ended = self._closed or self._commit.error
+            ended = self._closed or commit.error
             if ended is not None:
                 raise again(ended)
             # Ring first: an interrupt behind the bell costs one idle look, one before it would cost the wake-up.
             if self._asleep and not ticket.lazy:
                 self._ring()
-            self._lazy_came = self._lazy_came or ticket.lazy
-            if self._commit.offer(ticket, now) and self._asleep and self._is_due_before_alarm():
+            if ticket.lazy:
+                self._lazy_came = True
+            if commit.offer(ticket, now) and self._asleep and self._is_due_before_alarm():
                 self._ring()
 
-    def register(self, append: Append, waiter: Any) -> bool:
-        """Have `waiter` (a locked lock, or a future) woken when the append ends; False if it has already.
-
-        No lock: the waiter is noted before the state is looked at, and who ends an append changes the state before
-        it wakes. So either we see the end, or the waiter is seen; where both happen, it is woken for nothing.
-        """
-        append.waiters.append(waiter)
-        if append.lazy:
-            self._hurry(append, None if isinstance(waiter, LockType) else waiter.get_loop())
-        return append.state == WAITING
-
-    def _hurry(self, append: Append, loop: asyncio.AbstractEventLoop | None) -> None:
+    def hurry(self, append: Append, loop: asyncio.AbstractEventLoop | None) -> None:
         """Make a lazy append urgent. From an event loop the bell rings where its turn ends, once for all tasks that
         wait by then: so they share a barrier. (A loop that stops before costs the lazy delay, no more.)
         """
@@ -208,7 +199,7 @@ class Flusher:
             room: list[Any] = []
             if not self._commit.is_full:
                 room, self._room_waiters = self._room_waiters, room
-        wake(done)
+        woken = wake(done)
         if room:
             wake_all(room)
         self._stats.batch(
@@ -221,7 +212,7 @@ class Flusher:
         )
         if self._first_barriers_us is not None:
             self._judge_barriers((durable_at - chain.barrier_begun_at) * 1e6)
-        if len(done) > 1:
+        if woken > 1:
             # Whom this barrier woke is ready to append again, and would miss the next one by a hair: two groups would
             # take turns for ever, each waiting for two barriers.
             self._env.give_way()

@@ -27,7 +27,14 @@ class Append(Group):
     __slots__ = ("error", "first_lsn", "lazy", "offered_at", "state", "waiters")
 
     def __init__(self, frames: Sequence[PreparedFrame], info: TrajectoryInfo, lazy: bool = False) -> None:
-        super().__init__(frames, info)
+        # As in Group, but for the call: this is made for every append.
+        self.frames = frames
+        self.info = info
+        self.count = len(frames)
+        size = info.frame_size
+        for frame in frames:
+            size += frame[3]
+        self.size = size
         self.offered_at = 0.0
         self.lazy = lazy
         self.state = WAITING
@@ -44,6 +51,8 @@ class GroupCommit:
         self._delay = options.commit_delay_max_ms / 1000
         self.lazy_delay = options.lazy_delay_max_ms / 1000
         self._batch_events_max = options.batch_events_max
+        self._queue_events_max = options.queue_events_max
+        self._queue_size_max = options.queue_size_max_bytes
         self._waiting: list[Append] = []
         self._in_flight: list[Append] = []
         self._deadline = 0.0
@@ -67,7 +76,7 @@ class GroupCommit:
     @property
     def is_full(self) -> bool:
         """True while callers should wait before they append."""
-        return self._events >= self._options.queue_events_max or self._bytes >= self._options.queue_size_max_bytes
+        return self._events >= self._queue_events_max or self._bytes >= self._queue_size_max
 
     @property
     def is_empty(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from _thread import LockType, allocate_lock
+from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -52,17 +52,31 @@ class Ticket(Append):
         if self.state == WAITING:
             lock = allocate_lock()
             lock.acquire()
-            if self.flusher.register(self, lock) and not lock.acquire(timeout=-1 if timeout is None else timeout):
+            # No lock of the flusher's: the waiter is noted before the state is looked at again, and who ends an append
+            # changes the state before it wakes. So we see the end, or are seen; where both happen, we wake for nothing.
+            self.waiters.append(lock)
+            if self.lazy:
+                self.flusher.hurry(self, None)
+            if self.state == WAITING and not lock.acquire(timeout=-1 if timeout is None else timeout):
                 raise OutcomeUnknown(f"no answer from the disk within {timeout} s: the events may still become durable")
         if self.state == FAILED:
             assert self.error is not None
             raise again(self.error)
 
+    def hurry(self) -> None:
+        """Somebody will wait soon: have the barrier begin. Never waits."""
+        if self.lazy:
+            self.flusher.hurry(self, None)
+
     def __await__(self) -> Generator[Any, None, None]:
         """Await durability; raises like `wait`. Cancelling the task leaves the events queued."""
         if self.state == WAITING:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            if self.flusher.register(self, future):
+            loop = get_running_loop()
+            future: Future[None] = Future(loop=loop)
+            self.waiters.append(future)  # before the second look, as in `wait`
+            if self.lazy:
+                self.flusher.hurry(self, loop)
+            if self.state == WAITING:
                 return future.__await__()
         if self.state == FAILED:
             assert self.error is not None
@@ -75,28 +89,37 @@ def _at_once() -> Generator[Any, None, None]:
     yield
 
 
-def wake(appends: Iterable[Append], error: JournalError | None = None) -> None:
-    """Wake all who wait for appends that ended so: threads one by one, each event loop once for the whole batch."""
-    wake_all([waiter for append in appends for waiter in append.waiters], error)
+def wake(appends: Iterable[Append], error: JournalError | None = None) -> int:
+    """Wake all who wait for appends that ended so: threads one by one, each event loop once for the whole batch.
+
+    Returns how many threads that makes runnable, an event loop being one.
+    """
+    return wake_all([waiter for append in appends for waiter in append.waiters], error)
 
 
-def wake_all(waiters: Iterable[Any], error: JournalError | None = None) -> None:
+def wake_all(waiters: Iterable[Any], error: JournalError | None = None) -> int:
     """Wake these waiters; `error` is what the futures among them raise (threads look for themselves)."""
-    futures: list[asyncio.Future[None]] = []
+    threads = 0
+    by_loop: dict[AbstractEventLoop, list[Future[None]]] = {}
+    loop: AbstractEventLoop | None = None
+    futures: list[Future[None]] = []
     for waiter in waiters:
         if isinstance(waiter, LockType):
             waiter.release()
-        else:
-            futures.append(waiter)
-    while futures:
-        loop = futures[0].get_loop()
+            threads += 1
+            continue
+        if waiter.get_loop() is not loop:
+            loop = waiter.get_loop()
+            futures = by_loop.setdefault(loop, [])
+        futures.append(waiter)
+    for loop, futures in by_loop.items():
         # A loop that was closed meanwhile has nobody left to tell.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_resolve, [future for future in futures if future.get_loop() is loop], error)
-        futures = [future for future in futures if future.get_loop() is not loop]
+            loop.call_soon_threadsafe(_resolve, futures, error)
+    return threads + len(by_loop)
 
 
-def _resolve(futures: list[asyncio.Future[None]], error: JournalError | None) -> None:
+def _resolve(futures: list[Future[None]], error: JournalError | None) -> None:
     for future in futures:
         if future.done():
             continue

@@ -8,7 +8,6 @@ import contextlib
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable, Sequence
-from itertools import repeat
 
 from trajlake.schemas.envelope import Event
 
@@ -87,7 +86,10 @@ class Writer:
         """
         if not events:
             raise EventRefused("append of no events")
-        ticket = Ticket(list(map(prepare, events, repeat(info))), info, lazy)
+        frames = []
+        for event in events:
+            frames.append(prepare(event, info))  # noqa: PERF401 - a comprehension is one call more for each append
+        ticket = Ticket(frames, info, lazy)
         if self._commit.is_full and not _in_event_loop():
             self._wait_for_room()
         self._flusher.submit(ticket)
