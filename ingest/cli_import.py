@@ -14,7 +14,8 @@ from trajlake.runtime.settings import load
 
 from .formats.registry import AUTO, names
 from .import_run import ImportOptions, Outcome, import_paths
-from .loss_report import LossReport, all_reports, as_text, total
+from .lake_side import reports_of
+from .loss_report import all_reports, as_text, total
 
 FILES_SHOWN_MAX = 20
 REWARDS = "rewards"
@@ -44,7 +45,7 @@ def import_(
     """
     settings = load(journal=journal, lake=lake, tenant=tenant)
     if report:
-        return show_reports(Root.open(settings.journal, create=False), as_json)
+        return show_reports(settings.journal, lake, as_json)
     if format_ == REWARDS:
         from .cli_rewards import import_rewards
 
@@ -113,9 +114,10 @@ def show(outcomes: list[Outcome], run: Any) -> None:
         print(f"lake: snapshot {run.get('snapshot')}, {run.get('outcome')}")
 
 
-def show_reports(root: Root, as_json: bool) -> int:
-    """Print the loss reports that a root holds."""
-    reports: list[LossReport] = list(all_reports(root))
+def show_reports(journal: str, lake: str | None, as_json: bool) -> int:
+    """Print the loss reports that a root holds, or a lake."""
+    found = all_reports(Root.open(journal, create=False)) if lake is None else reports_of(lake)
+    reports = sorted(found, key=lambda one: (one.sha256, one.mapping_version, one.tenant))
     if as_json:
         print(msgspec.json.encode(reports).decode())
         return EXIT_DONE
@@ -124,7 +126,7 @@ def show_reports(root: Root, as_json: bool) -> int:
         for line in as_text(msgspec.to_builtins(report)):
             print(f"  {line}")
     if not reports:
-        print(f"{root.path}: nothing was imported here yet")
+        print(f"{lake or journal}: nothing was imported here yet")
     return EXIT_DONE
 
 

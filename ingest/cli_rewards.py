@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -12,8 +13,8 @@ from trajlake.runtime.cli_errors import EXIT_DONE, UserError
 from trajlake.runtime.root import Root
 from trajlake.runtime.settings import load
 
+from .inbox import open_inbox
 from .judgements import Written, infos_of, write_judgements
-from .lake_side import LakeSide
 from .reward_files import Judged, read_rewards
 
 
@@ -28,16 +29,11 @@ def import_rewards(
             "name a file of results: trajlake import rewards PATH...; "
             "kinds: rows, tau-bench, tau2-bench, swe-bench, inspect"
         )
-    root = _root(settings, into_lake)
-    known = {info.trajectory_id for info in infos_of(root)}
-    if into_lake:
-        # What came straight into the lake stands in no journal: its loss reports name it.
-        for report in LakeSide(settings.lake, root, settings.tenant).reports().values():
-            known.update(report.trajectories)
-    judged: list[Judged] = []
-    for source in find_sources(paths):
-        judged += read_rewards(source, kind, known, verifier, version)
-    return _write(root, settings, judged, into_lake, as_json)
+
+    def judged(known: set[str]) -> list[Judged]:
+        return [one for source in find_sources(paths) for one in read_rewards(source, kind, known, verifier, version)]
+
+    return _write(settings, judged, into_lake, as_json)
 
 
 def annotate(
@@ -65,7 +61,7 @@ def annotate(
     ]
     if not anyway:
         _refuse_unknown(trajectories, settings, into_lake=lake is not None)
-    return _write(_root(settings, lake is not None), settings, judged, lake is not None, as_json)
+    return _write(settings, lambda _: judged, lake is not None, as_json)
 
 
 def _refuse_unknown(trajectories: list[str], settings: Any, *, into_lake: bool) -> None:
@@ -95,27 +91,26 @@ def _number(value: str) -> str:
     return value
 
 
-def _root(settings: Any, into_lake: bool) -> Root:
-    if not into_lake:
-        return Root.open(settings.journal)
-    from .into_lake import inbox_of
-
-    return Root.open(inbox_of(settings.lake)[0])
-
-
-def _write(root: Root, settings: Any, judged: list[Judged], into_lake: bool, as_json: bool) -> int:
-    made = write_judgements(root, judged, settings.tenant)
+def _write(settings: Any, judged: Callable[[set[str]], list[Judged]], into_lake: bool, as_json: bool) -> int:
+    """Write what `judged` makes of the trajectories that are known, into a root or by a lake's inbox."""
     run = None
     if into_lake:
-        from .into_lake import inbox_of, lake_commit
-        from .landing_store import open_landing
-        from .shipper import Shipper
-
-        landing = inbox_of(settings.lake)[1]
-        Shipper(root, open_landing(landing, root.env)).run()
-        run = lake_commit()(landing, settings.lake)
+        with open_inbox(settings.lake, settings.tenant) as inbox:
+            # What came straight into the lake stands in no journal.
+            elsewhere = inbox.side.trajectories()
+            made = _written(inbox.root, judged, settings.tenant, elsewhere)
+            run = inbox.commit()
+    else:
+        made = _written(Root.open(settings.journal), judged, settings.tenant, set())
     _show(made, run, as_json)
     return EXIT_DONE
+
+
+def _written(
+    root: Root, judged: Callable[[set[str]], list[Judged]], tenant: str, elsewhere: set[tuple[str, str]]
+) -> list[Written]:
+    known = {info.trajectory_id for info in infos_of(root)} | {name for whose, name in elsewhere if whose == tenant}
+    return write_judgements(root, judged(known), tenant, elsewhere)
 
 
 def _show(made: list[Written], run: dict[str, Any] | None, as_json: bool) -> None:

@@ -126,7 +126,7 @@ class ImportRun:
         processes = processes_for(listed)
         if processes > 1:
             paths = [[source.path for source in group] for group in groups]
-            yield from import_many(self.root, paths, self.options, processes)
+            yield from import_many(self.root, paths, self.options, processes, self.side)
             return
         for source in listed:
             yield self.import_source(source)

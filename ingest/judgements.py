@@ -7,7 +7,7 @@ only add copies. Source: design/events.md, *Judgements*.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -39,14 +39,19 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
 
 
-def write_judgements(root: Root, judged: Iterable[Judged], tenant: str) -> list[Written]:
-    """Write judgements into a root, one trajectory for each verifier and version; durable on return."""
+def write_judgements(
+    root: Root, judged: Iterable[Judged], tenant: str, known_ids: Collection[tuple[str, str]] = ()
+) -> list[Written]:
+    """Write judgements into a root, one trajectory for each verifier and version; durable on return.
+
+    `known_ids`: (tenant, trajectory) of what is held elsewhere already.
+    """
     batches: dict[tuple[str, str, str], list[Judged]] = {}
     for one in judged:
         whose = check_tenant(one.tenant or tenant)
         check_trajectory_id(one.trajectory_id)
         batches.setdefault((whose, one.verifier, one.verifier_version), []).append(one)
-    held = _known_ids(root)
+    held = _known_ids(root) | set(known_ids)
     made: list[Written] = []
     writer = None
     for (whose, verifier, version), batch in sorted(batches.items()):

@@ -3,6 +3,8 @@
 A bulk import leaves only its loss reports in the root of the inbox, one file per run (`bulk/<run>.json`): they tell an
 unchanged folder without an engine. Events and sources it imported are asked of the lake itself, by the
 entry point `lake_bulk` (`ingest` may not import `pipelines`), and only for trajectories that a report names.
+
+Of a lake in object storage nothing stays on this host: its table `imports` has the reports.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
 from trajlake.runtime.durable_folders import DurableFolders
 from trajlake.runtime.env import read_file, write_atomically
 from trajlake.runtime.root import Root
@@ -37,6 +40,23 @@ def lake_bulk() -> Any | None:
     return None
 
 
+def reports_of(lake: str, door: Callable[[], Any | None] = lake_bulk) -> list[LossReport]:
+    """Return every loss report that a lake's table `imports` holds; none where there is no lake."""
+    side = door()
+    if side is None:
+        raise not_installed()
+    return [msgspec.json.decode(text, type=LossReport) for text in side.loss_reports(lake)]
+
+
+def not_installed() -> UserError:
+    """Return what to say where the lake's side is not there."""
+    return UserError(
+        "nothing installed can deal with a lake (entry points 'lake_commit' and 'lake_bulk' of "
+        f"'{BULK_GROUP}'); reinstall trajlake, or import --journal",
+        exit_code=EXIT_COULD_NOT_RUN,
+    )
+
+
 class LakeSide:
     """One lake as seen by an import into it, with the root in its inbox. Nothing is read before it is asked for."""
 
@@ -44,12 +64,13 @@ class LakeSide:
         self.lake = lake.removeprefix("file://")
         self.root = root
         self.tenant = tenant
+        self.is_remote = lake.startswith("s3://")
         self.door = door
         self._reports: dict[tuple[str, int], LossReport] | None = None
         self._trajectories: set[str] = set()
 
     def reports(self) -> dict[tuple[str, int], LossReport]:
-        """Return the loss reports of this tenant's bulk imports by (sha256 of the source, mapping version)."""
+        """Return the loss reports of this tenant that the root has not, by (sha256 of the source, mapping version)."""
         if self._reports is None:
             self._reports = {}
             for report in self._read():
@@ -67,11 +88,17 @@ class LakeSide:
         return found
 
     def source(self, sha256: str) -> bytes | None:
-        """Return the bytes of a source of a bulk import, None for any other."""
+        """Return the bytes of a source of which a report speaks, None for any other."""
         if not any(sha256 == digest for digest, _ in self.reports()):
             return None
         found: bytes | None = self._door().source_bytes(self.lake, self.tenant, sha256)
         return found
+
+    def trajectories(self) -> set[tuple[str, str]]:
+        """Return (tenant, id) of what the lake alone holds: all of it, or by the reports of bulk imports."""
+        if self.is_remote:
+            return set(self._door().trajectories(self.lake))
+        return {(report.tenant, name) for report in self._read() for name in report.trajectories}
 
     def note(self, run: str, reports: list[LossReport]) -> None:
         """Store the reports of a run that has been committed. A kill before it costs a second look, nothing else."""
@@ -82,10 +109,13 @@ class LakeSide:
 
     def _door(self) -> Any:
         door = self.door()
-        assert door is not None  # it wrote the reports that brought us here
+        assert door is not None  # it wrote the reports that brought us here, or made the inbox
         return door
 
     def _read(self) -> Iterator[LossReport]:
+        if self.is_remote:
+            yield from reports_of(self.lake, self.door)
+            return
         folder = f"{self.root.path}/{BULK_FOLDER}"
         try:
             names = self.root.env.listdir(folder)

@@ -19,6 +19,7 @@ from trajlake.runtime.journal_errors import JournalError
 from trajlake.runtime.root import Root
 
 from .import_run import ImportOptions, ImportRun, Outcome
+from .lake_side import LakeSide
 from .sources import Source
 
 WORTH_BYTES: Final = 24 * 1024 * 1024
@@ -42,7 +43,7 @@ def processes_for(sources: Sequence[Source]) -> int:
 
 
 def import_many(
-    root: Root, groups: Sequence[Sequence[str]], options: ImportOptions, processes: int
+    root: Root, groups: Sequence[Sequence[str]], options: ImportOptions, processes: int, side: LakeSide | None = None
 ) -> Iterator[Outcome]:
     """Import groups of local paths, yielding outcomes in the order of the groups; durable when it ends.
 
@@ -54,7 +55,7 @@ def import_many(
     for number in range(processes):
         here, there = context.Pipe(duplex=False)
         mine = batches[number::processes]
-        worker = context.Process(target=_work, args=(root.path, mine, options, there), daemon=True)
+        worker = context.Process(target=_work, args=(root.path, mine, options, side, there), daemon=True)
         worker.start()
         there.close()
         pipes.append(here)
@@ -98,8 +99,10 @@ def dealt(groups: Sequence[Sequence[str]], size_bytes: int = GROUP_SIZE_MAX_BYTE
     return batches
 
 
-def _work(path: str, batches: Sequence[Sequence[str]], options: ImportOptions, pipe: Connection) -> None:
-    with ImportRun(Root.open(path), options) as run:
+def _work(
+    path: str, batches: Sequence[Sequence[str]], options: ImportOptions, side: LakeSide | None, pipe: Connection
+) -> None:
+    with ImportRun(Root.open(path), options, side) as run:
         for paths in batches:
             outcomes = [run.import_source(Source.of_path(one)) for one in paths]
             run.flush()

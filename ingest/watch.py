@@ -13,10 +13,7 @@ from trajlake.runtime.root import Root
 from trajlake.runtime.settings import Settings
 
 from .import_run import ImportOptions, ImportRun, Outcome
-from .into_lake import inbox_of, lake_commit
-from .lake_side import LakeSide
-from .landing_store import open_landing
-from .shipper import Shipper
+from .inbox import open_inbox
 from .sources import find_sources
 
 EVERY_S: Final = 2.0
@@ -35,27 +32,31 @@ def follow_paths(
 
     A file counts as changed by its size or time; unchanged ones are not opened.
     """
-    journal, landing = inbox_of(settings.lake) if into_lake else (settings.journal, "")
-    commit = lake_commit() if into_lake else None
-    root = Root.open(journal)
-    side = LakeSide(settings.lake, root, options.tenant) if into_lake else None
     seen: dict[str, tuple[int, int]] = {}
     while rounds is None or rounds > 0:
         changed = _changed(paths, seen)
         if changed:
-            added = 0
-            with ImportRun(root, options, side) as run:
-                for outcome in run.run(changed):
-                    added += outcome.events_added
-                    if outcome.events_added or outcome.error:
-                        show(outcome)
-            if commit is not None and added:
-                Shipper(root, open_landing(landing, root.env, link=True)).run()
-                commit(landing, settings.lake)
+            if into_lake:
+                with open_inbox(settings.lake, options.tenant) as inbox:
+                    if _import(ImportRun(inbox.root, options, inbox.side), changed, show):
+                        inbox.commit()
+            else:
+                _import(ImportRun(Root.open(settings.journal), options), changed, show)
         rounds = None if rounds is None else rounds - 1
         if rounds is None or rounds > 0:
             time.sleep(EVERY_S)
     return EXIT_DONE
+
+
+def _import(taking: ImportRun, paths: Sequence[str], show: Callable[[Outcome], None]) -> int:
+    """Import `paths`; show what was added or refused, and return how many events were added."""
+    added = 0
+    with taking as run:
+        for outcome in run.run(paths):
+            added += outcome.events_added
+            if outcome.events_added or outcome.error:
+                show(outcome)
+    return added
 
 
 def _changed(paths: Sequence[str], seen: dict[str, tuple[int, int]]) -> list[str]:

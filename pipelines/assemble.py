@@ -16,6 +16,7 @@ from trajlake.pipelines.derive import DERIVED
 from trajlake.pipelines.forget import live_blobs, live_in_adds
 from trajlake.pipelines.imports_table import new_imports
 from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lake_errors import LakeError
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport
 from trajlake.pipelines.run_report import RunReport
@@ -45,17 +46,21 @@ def assemble(
     forgotten = _forgotten_blobs(changes, buckets)
     _blobs(changes, reports, moved, report, imports.sources, forgotten)
     report.forgotten_blobs = sorted(forgotten)
-    _lost(changes, snapshot.cursors, moved.cursors)
+    cursors = moved.cursors if plan.landing_stays else dict(snapshot.cursors)
+    _lost(changes, snapshot.cursors, cursors)
     if len(imports.replaced):
         changes.drop("imports", imports.replaced, on=("tenant", "sha256"))
     changes.write("imports", imports.rows, "imports")
     stale = _stale(plan, snapshot, buckets)
     _tell(report, reports, buckets, moved, removed, len(imports.rows))
+    if not plan.landing_stays and (moved.corrupt or moved.waiting):
+        name, why = (moved.corrupt + moved.waiting)[0]
+        raise LakeError(f"{plan.landing}/{name}: {why}; nothing was committed, import again")
     report.bytes_added = sum(add.size for adds in changes.adds.values() for add in adds)
-    if not changes.adds and not changes.removes and moved.cursors == dict(snapshot.cursors) and stale == snapshot.stale:
+    if not changes.adds and not changes.removes and cursors == dict(snapshot.cursors) and stale == snapshot.stale:
         return None
     report.outcome, report.snapshot, report.run = "committed", plan.number, plan.run
-    return changes.run_file("compact", report.as_json(), cursors=moved.cursors, stale=stale)
+    return changes.run_file("compact", report.as_json(), cursors=cursors, stale=stale)
 
 
 def _rows(changes: Draft, buckets: Sequence[BucketReport]) -> int:

@@ -1,4 +1,4 @@
-"""What `ingest` calls for bulk imports, by name (entry point `lake_bulk`). Importing this loads no engine.
+"""What `ingest` calls for imports into a lake, by name (entry point `lake_bulk`). Importing this loads no engine.
 
 `objects` serves the helpers of a bulk import, which never load one; all else belongs to the process that writes.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from trajlake.pipelines.content_store import ContentStore, StoredBlob
 from trajlake.pipelines.durable_files import sync_all
+from trajlake.pipelines.places import resolved, store_errors
 from trajlake.schemas.envelope import Event
 
 if TYPE_CHECKING:
@@ -101,15 +103,41 @@ def commit(
     return bulk_import.commit(plan, by, stored, reports)
 
 
+def loss_reports(lake: str) -> list[str]:
+    """See `bulk_import.loss_reports`."""
+    from trajlake.pipelines import bulk_import
+
+    with store_errors(lake):
+        return bulk_import.loss_reports(lake)
+
+
+def trajectories(lake: str) -> list[tuple[str, str]]:
+    """See `bulk_import.trajectories`."""
+    from trajlake.pipelines import bulk_import
+
+    with store_errors(lake):
+        return bulk_import.trajectories(lake)
+
+
+def inbox(lake: str) -> AbstractContextManager[str]:
+    """Give a folder of this host to an import into a lake in object storage; see `staging.inbox`."""
+    from trajlake.pipelines.lake import Lake
+    from trajlake.pipelines.staging import inbox
+
+    return inbox(Lake(resolved(lake, "lake")))
+
+
 def held_events(lake: str, tenant: str, trajectory_id: str, token: int) -> tuple[dict[int, bytes], Event | None]:
     """See `bulk_import.held_events`."""
     from trajlake.pipelines import bulk_import
 
-    return bulk_import.held_events(lake, tenant, trajectory_id, token)
+    with store_errors(lake):
+        return bulk_import.held_events(lake, tenant, trajectory_id, token)
 
 
 def source_bytes(lake: str, tenant: str, sha256: str) -> bytes | None:
     """See `bulk_import.source_bytes`."""
     from trajlake.pipelines import bulk_import
 
-    return bulk_import.source_bytes(lake, tenant, sha256)
+    with store_errors(lake):
+        return bulk_import.source_bytes(lake, tenant, sha256)

@@ -7,7 +7,6 @@ in its inbox, knows already goes by that way. `ingest` calls these functions thr
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -25,6 +24,7 @@ from trajlake.pipelines.imports_table import Report, row_of
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError, RunLost
 from trajlake.pipelines.ledger import append_run
+from trajlake.pipelines.places import resolved
 from trajlake.pipelines.run_draft import Draft, new_run_name
 from trajlake.pipelines.run_report import RunReport
 from trajlake.pipelines.snapshot import FileAdd
@@ -127,9 +127,27 @@ def _drafted(
     return report
 
 
+def loss_reports(lake: str) -> list[str]:
+    """Return the texts of all loss reports that the newest snapshot holds; none where there is no lake."""
+    opened = Lake(resolved(lake, "lake"))
+    if not opened.all_snapshot_numbers():
+        return []
+    files = opened.files(opened.newest(), "imports")
+    return read_columns(files, SNAPSHOT_TABLES["imports"], ("report",))["report"].drop_nulls().to_list()
+
+
+def trajectories(lake: str) -> list[tuple[str, str]]:
+    """Return (tenant, id) of every trajectory of the newest snapshot; none where there is no lake."""
+    opened = Lake(resolved(lake, "lake"))
+    if not opened.all_snapshot_numbers():
+        return []
+    files = opened.files(opened.newest(), "trajectories")
+    return list(read_columns(files, SNAPSHOT_TABLES["trajectories"], ("tenant", "trajectory_id")).iter_rows())
+
+
 def held_events(lake: str, tenant: str, trajectory_id: str, token: int) -> tuple[dict[int, bytes], Event | None]:
     """Return what the newest snapshot holds of a trajectory under one token: hashes by number, and event 0."""
-    opened = Lake(os.path.abspath(lake))
+    opened = Lake(resolved(lake, "lake"))
     key = pl.DataFrame({"tenant": [tenant], "trajectory_id": [trajectory_id]})
     files = may_hold(opened.files(opened.newest(), "events"), key)
     rows = read_rows(files, EVENTS, key).filter(pl.col("fencing_token") == token)
@@ -148,7 +166,7 @@ def held_events(lake: str, tenant: str, trajectory_id: str, token: int) -> tuple
 
 def source_bytes(lake: str, tenant: str, sha256: str) -> bytes | None:
     """Return a blob of the newest snapshot; None where it names none."""
-    opened = Lake(os.path.abspath(lake))
+    opened = Lake(resolved(lake, "lake"))
     files = [file for file in opened.files(opened.newest(), "blobs") if file.partition["tenant"] == tenant]
     rows = read_columns(files, SNAPSHOT_TABLES["blobs"], ("sha256", "path")) if files else pl.DataFrame()
     paths = rows.filter(pl.col("sha256") == sha256)["path"].to_list() if len(rows) else []

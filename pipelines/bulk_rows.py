@@ -22,13 +22,12 @@ from trajlake.pipelines.decode import hex_column
 from trajlake.pipelines.derive import derive
 from trajlake.pipelines.grown_files import GrownFiles
 from trajlake.pipelines.partitions import model_partition
+from trajlake.pipelines.run_plan import NO_WRITER
 from trajlake.pipelines.snapshot import FileAdd
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 BATCH_SIZE_BYTES: Final = 2 * 1024 * 1024
 """Payload bytes of a batch: memory is a small multiple of it."""
-NO_WRITER: Final = "0" * 32
-"""`writer` of rows that no journal ever held; their lsn is -1."""
 
 
 class BulkWriter:

@@ -68,7 +68,8 @@ def compact(
         print(msgspec.json.encode(report).decode())
     else:
         _show(report)
-    return EXIT_FINDINGS if report.segments_waiting or report.segments_corrupt else EXIT_DONE
+    found = report.segments_waiting or report.segments_corrupt or report.staging_left
+    return EXIT_FINDINGS if found else EXIT_DONE
 
 
 class _Bar:
@@ -86,6 +87,8 @@ def _show(report: RunReport) -> None:
     for kind, names in (("waits", report.segments_waiting), ("corrupt", report.segments_corrupt)):
         for name, why in names:
             print(f"trajlake: {kind}: {one_line(f'{name}: {why}')}", file=sys.stderr)
+    for line in report.staging_left:
+        print(f"trajlake: still there: {one_line(line)}", file=sys.stderr)
     for name in report.strangers:
         print(f"trajlake: no segment, passed over: {one_line(name)}", file=sys.stderr)
 

@@ -26,7 +26,8 @@ def erase(
     landing: Annotated[list[str] | None, typer.Option("--landing", help="a landing to clear; repeat it")] = None,
     warm: Annotated[list[str] | None, typer.Option("--warm", help="a warm tier to clear (URL); repeat it")] = None,
     gone: Annotated[
-        list[str] | None, typer.Option("--gone", metavar="WRITER", help="a writer whose disk is no more, or 'all'")
+        list[str] | None,
+        typer.Option("--gone", metavar="NAME", help="a writer or staging whose disk is no more, or all"),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="whose trajectories")] = None,
     lake: Annotated[str | None, typer.Option("--lake", help="the lake")] = None,

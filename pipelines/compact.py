@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +24,12 @@ from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import RunLost
 from trajlake.pipelines.landing import LandedSegment, Taking, list_segments, take, uncovered_tails
 from trajlake.pipelines.ledger import append_run
-from trajlake.pipelines.places import make_directory, open_place, resolved, store_errors
+from trajlake.pipelines.places import open_place, resolved, store_errors
 from trajlake.pipelines.reduce import reduce
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.run_report import CompactOptions, RunReport
 from trajlake.pipelines.snapshot import Snapshot
-from trajlake.pipelines.staging import staging_folder, sweep_staging
+from trajlake.pipelines.staging import stage, staging_folder, sweep_staging, unstage
 from trajlake.pipelines.standing import Standing
 from trajlake.pipelines.table_files import threads
 
@@ -115,8 +114,8 @@ def _one_run(
     plan = _plan(landing, lake, snapshot, standing, [*taking.segments, *tails], options)
     report = _new_report(taking)
     report.snapshot = snapshot.number
-    make_directory(plan.staging)
     try:
+        stage(lake, plan.run)
         write_document(plan.path, plan)
         progress("planned", 0, 0)
         run_it(plan, lake, snapshot, options, progress, report)
@@ -128,8 +127,8 @@ def _one_run(
             raise RunLost(f"snapshot {snapshot.number} was left behind: {error}", "") from error
         raise
     finally:
-        shutil.rmtree(plan.staging, ignore_errors=True)
-        sweep_staging(lake)
+        report.staging_left = unstage(lake, plan.staging)
+        report.staging_left += sweep_staging(lake).stuck
     if report.forgotten:
         report.landing_left = clear_again(lake, landing, report, lambda name: progress(name, 0, 0))
     return report
@@ -178,6 +177,7 @@ def _plan(
         settled_before=before,
         segments=tuple(segments),
         declared=options.declare_lost,
+        landing_stays=options.landing_stays,
         standing=standing.needed(),
         silent=silent_trajectories(lake, snapshot, standing),
     )

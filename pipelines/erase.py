@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.bulk_rows import NO_WRITER
 from trajlake.pipelines.commit import finish_half_done
 from trajlake.pipelines.compact import Progress, no_progress
 from trajlake.pipelines.curate.kept import forget as forget_kept_rows
@@ -33,6 +32,7 @@ from trajlake.pipelines.ledger import append_in_order
 from trajlake.pipelines.old_files import remove_old_files
 from trajlake.pipelines.protocol import is_complete
 from trajlake.pipelines.run_draft import Draft, as_it_stands, on_newest
+from trajlake.pipelines.run_plan import NO_WRITER
 from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.staging import sweep_staging
 from trajlake.pipelines.standing import Erasure, TrajectoryKey, keys_frame, read_standing
@@ -170,10 +170,10 @@ def _go_on(lake: Lake, erasure: Erasure, places: Places, step: Callable[[str], N
     step("landing cleared")
     why = f"erasure {erasure.erasure_id} took text that it named"
     report.expired_snapshots = remove_old_files(lake, target, why, decided.run, erasure.epoch, step)
-    sweep_staging(lake)
+    swept = sweep_staging(lake, places.gone)
     step("old files removed")
     # Curation keeps copies of payloads from night to night; the next one reads events again.
-    kept = _forget_kept(lake)
+    kept = _forget_kept(lake) + swept.stuck + swept.elsewhere
     report.left = writers + landed + kept
     report.recut = _recut(lake, erasure)
     state = "complete" if is_complete(writers=writers, warm=(), landing=landed, pins=(), files=kept) else "pending"

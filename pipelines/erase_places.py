@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from trajlake.pipelines.landing import LandedSegment, blob_path, list_segments
 from trajlake.pipelines.places import is_remote, read, remove, remove_tree, resolved, sync_directory, walk
 from trajlake.pipelines.snapshot import Cursor
+from trajlake.pipelines.staging import ALL_GONE
 from trajlake.pipelines.standing import TrajectoryKey
 from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import REAL_ENV
@@ -22,8 +23,6 @@ from trajlake.runtime.journal_errors import JournalError
 from trajlake.runtime.reader import open_segment, read_segment, trajectory_keys
 from trajlake.runtime.root import Root
 from trajlake.schemas.ids import trajectory_key
-
-ALL_GONE: Final = "all"
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from trajlake.pipelines.lake_errors import BlobDamaged, LakeError
 from trajlake.pipelines.landing import LandedSegment, blob_path
 from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.places import read
-from trajlake.pipelines.run_plan import Plan, SegmentReport, read_document, write_document
+from trajlake.pipelines.run_plan import NO_WRITER, Plan, SegmentReport, read_document, write_document
 from trajlake.pipelines.standing import keys_frame
 from trajlake.runtime.columns import SegmentColumns
 from trajlake.runtime.journal_errors import SegmentCorrupt
@@ -44,7 +44,7 @@ def explode(plan_path: str, place: int) -> list[tuple[int, str]]:
     staged: list[tuple[int, str]] = []
     try:
         opened = _open_tails(plan, segment) if segment.parts else [_open(plan, segment)]
-        rows = _rows_of(opened, segment.name)
+        rows = _rows_of(plan, opened, segment.name)
         stored, missing = _move_blobs(plan, rows) if opened else ([], [])
         if missing:
             report = SegmentReport(
@@ -81,9 +81,12 @@ def _open_tails(plan: Plan, tails: LandedSegment) -> list[SegmentColumns]:
     return opened
 
 
-def _rows_of(opened: Sequence[SegmentColumns], name: str) -> pl.DataFrame:
+def _rows_of(plan: Plan, opened: Sequence[SegmentColumns], name: str) -> pl.DataFrame:
     parts = [event_columns(one, name) for one in opened]
-    return parts[0] if len(parts) == 1 else pl.concat(parts, rechunk=False) if parts else pl.DataFrame()
+    rows = parts[0] if len(parts) == 1 else pl.concat(parts, rechunk=False) if parts else pl.DataFrame()
+    if parts and not plan.landing_stays:
+        rows = rows.with_columns(pl.lit(NO_WRITER).alias("writer"), pl.lit(-1, pl.Int64).alias("lsn"))
+    return rows
 
 
 def _stage(plan: Plan, opened: Sequence[SegmentColumns], rows: pl.DataFrame, stem: str) -> list[tuple[int, str]]:

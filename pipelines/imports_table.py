@@ -23,6 +23,7 @@ from trajlake.schemas.ids import check_tenant
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 TABLE = SNAPSHOT_TABLES["imports"]
+KEY: Final = ("tenant", "sha256", "mapping_version")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
@@ -40,7 +41,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class NewImports(NamedTuple):
-    """`rows` are new in `imports`; `replaced` are (tenant, sha256) whose older rows go; `sources` new objects."""
+    """`rows` come into `imports`; `replaced` are (tenant, sha256) whose older rows go; `sources` new objects."""
 
     rows: pl.DataFrame
     replaced: pl.DataFrame
@@ -56,21 +57,20 @@ def new_imports(plan: Plan, lake: Lake, snapshot: Snapshot) -> NewImports:
         for key, (report, text) in _landed(plan.landing).items()
         if not silent & {(report.tenant, name) for name in report.trajectories}
     }
-    held = {
-        (tenant, digest, version): report
-        for tenant, digest, version, report in _held(lake, snapshot)
-        .select("tenant", "sha256", "mapping_version", "report")
-        .iter_rows()
-    }
-    changed = {key[:2] for key, (_, text) in landed.items() if held.get(key) != text}
-    rows = [row_of(report, text) for key, (report, text) in sorted(landed.items()) if key[:2] in changed]
-    replaced = sorted({key[:2] for key in held} & changed)
+    there = read_rows(lake.files(snapshot, "imports"), TABLE)
+    held = {tuple(key): report for *key, report in there.select(*KEY, "report").iter_rows()}
+    changed = {key for key, (_, text) in landed.items() if held.get(key) != text}
+    rows = [row_of(*landed[key]) for key in sorted(changed)]
     schema = polars_schema(TABLE)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema)
+    wanted = {key[:2] for key in changed}
     names = {"tenant": pl.String, "sha256": pl.String}
-    absent = sorted(changed - _stored(lake, snapshot, {tenant for tenant, _ in changed}))
+    replaced = pl.DataFrame(sorted({key[:2] for key in held} & wanted), schema=names, orient="row")
+    # What an older version said of the same source stays: its landed report may be gone.
+    older = there.join(replaced, on=list(names), how="semi").join(frame, on=KEY, how="anti")
+    absent = sorted(wanted - _stored(lake, snapshot, {tenant for tenant, _ in wanted}))
     sources = [blob for key in absent if (blob := _source(plan, lake, *key)) is not None]
-    return NewImports(frame, pl.DataFrame(replaced, schema=names, orient="row"), sources)
+    return NewImports(pl.concat([frame, older.select(frame.columns)]), replaced, sources)
 
 
 def _landed(landing: str) -> dict[tuple[str, str, int], tuple[Report, str]]:
@@ -90,10 +90,6 @@ def _landed(landing: str) -> dict[tuple[str, str, int], tuple[Report, str]]:
             continue
         found[report.tenant, report.sha256, report.mapping_version] = (report, text)
     return found
-
-
-def _held(lake: Lake, snapshot: Snapshot) -> pl.DataFrame:
-    return read_rows(lake.files(snapshot, "imports"), TABLE)
 
 
 def row_of(report: Report, text: str) -> dict[str, Any]:

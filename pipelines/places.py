@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -23,7 +24,8 @@ STAGING_VARIABLE: Final = "TRAJLAKE_STAGING"
 
 __all__ = [
     "entries", "exists", "is_remote", "make_directory", "open_place", "put_if_absent", "put_replacing", "read",
-    "remove", "remove_tree", "resolved", "scratch", "size", "store_errors", "sync_all", "sync_directory", "walk",
+    "remove", "remove_tree", "resolved", "scratch", "size", "staging_place", "store_errors", "sync_all",
+    "sync_directory", "walk",
 ]  # fmt: skip
 
 
@@ -51,12 +53,27 @@ def scratch(place: str) -> str:
 
     `TRAJLAKE_STAGING` names the folder above it: one that all workers see, where a cluster runs the stages.
     """
-    above = os.environ.get(STAGING_VARIABLE) or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "trajlake", "staging"
-    )
-    folder = os.path.join(os.path.abspath(above), hashlib.sha256(place.encode()).hexdigest()[:16])
+    folder = os.path.join(_above(), hashlib.sha256(place.encode()).hexdigest()[:16])
     durable_files.make_directory(folder)
     return folder
+
+
+def staging_place() -> str:
+    """Return the name of the folder above all `scratch` folders: the same for every host that sees this one."""
+    path = os.path.join(_above(), ".place")
+    durable_files.make_directory(_above())
+    if not os.path.exists(path):
+        durable_files.put_if_absent(path, secrets.token_hex(16).encode())
+    return read(path).decode()
+
+
+def _above() -> str:
+    return os.path.abspath(
+        os.environ.get(STAGING_VARIABLE)
+        or os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "trajlake", "staging"
+        )
+    )
 
 
 def read(path: str) -> bytes:

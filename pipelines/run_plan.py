@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,12 +20,16 @@ Status = str
 """ok | corrupt | newer | missing_blobs"""
 
 
+NO_WRITER: Final = "0" * 32
+"""`writer` of rows that no journal holds (any more); their lsn is -1."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one run. `run` is its name `<number>-<random>`, `base` the snapshot it builds on.
 
     `buckets` is how many parts trajectories are spread over by their key. `settled_before` (µs UTC): only
     trajectories that ended before it are taken. `standing`: erasures and holds, read after the snapshot. `silent`:
-    trajectories whose texts and blobs are gone, by erasure or expiry.
+    trajectories whose texts and blobs are gone, by erasure or expiry. `landing_stays`: see `CompactOptions`.
     """
 
     lake: str
@@ -42,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     declared: tuple[DeclaredLost, ...] = ()
     standing: Standing = Standing()
     silent: tuple[tuple[str, str], ...] = ()
+    landing_stays: bool = True
 
     @property
     def number(self) -> int:

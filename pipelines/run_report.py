@@ -19,7 +19,8 @@ class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `derive=False` fills `events` and `quarantine` only and marks the other tables stale; the next run that derives
     rebuilds them. `settle_after_s`: leave trajectories that have not ended that long ago. `runner`: a Beam runner's
-    name and `beam_options` its flags; None runs in this process, without Beam.
+    name and `beam_options` its flags; None runs in this process, without Beam. `landing_stays=False`: landing is an
+    inbox that goes once its rows are in, so that its writers leave no cursor, and its rows no writer.
     """
 
     derive: bool = True
@@ -30,6 +31,7 @@ class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
     runner: str | None = None
     beam_options: tuple[str, ...] = ()
     bucket_bytes: int = BUCKET_BYTES
+    landing_stays: bool = True
     attempts: int = 5
 
     def __post_init__(self) -> None:
@@ -42,7 +44,8 @@ class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
 class RunReport(msgspec.Struct, kw_only=True):
     """What a run read, wrote and left. Names of segments are below landing.
 
-    `forgotten`: erased trajectories that landed again; what of them `landing_left` must stay for now.
+    `forgotten`: erased trajectories that landed again; what of them `landing_left` must stay for now. `staging_left`:
+    staged texts that this host's disk does not let go.
     """
 
     outcome: Outcome = "nothing_to_do"
@@ -64,6 +67,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     forgotten: list[tuple[str, str]] = []
     forgotten_blobs: list[tuple[str, str]] = []
     landing_left: list[str] = []
+    staging_left: list[str] = []
     blobs_stored: int = 0
     blobs_missing: list[tuple[str, str]] = []
     imports_added: int = 0

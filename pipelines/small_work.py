@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from trajlake.pipelines.landing import TAILS, list_segments
-from trajlake.pipelines.places import entries
+from trajlake.pipelines.places import entries, is_remote, store_errors
 from trajlake.pipelines.snapshot import read_snapshot, snapshot_numbers, snapshot_path
 
 
@@ -21,8 +21,21 @@ def commit(landing: str, lake: str) -> dict[str, Any]:
     if number is not None:
         return {"outcome": "nothing_to_do", "snapshot": number}
     from trajlake.pipelines.compact import compact
+    from trajlake.pipelines.run_report import CompactOptions
 
-    return compact(landing, lake).as_json()
+    # A lake in object storage has its inbox on a host, for one import: see `staging.inbox`.
+    if is_remote(lake):
+        note_inbox(lake, os.path.dirname(landing))
+    return compact(landing, lake, CompactOptions(landing_stays=not is_remote(lake))).as_json()
+
+
+def note_inbox(lake: str, folder: str) -> None:
+    """Make the lake where there is none, and say in it where texts of it stand until they are in."""
+    from trajlake.pipelines.lake import Lake
+    from trajlake.pipelines.staging import note
+
+    with store_errors(lake):
+        note(Lake.open(lake, create=True), folder)
 
 
 def nothing_new(landing: str, lake: str) -> int | None:

@@ -75,7 +75,7 @@ def runs_straight(folder: Path, lake: str = "lake") -> int:
     return len(list(where.iterdir())) if where.is_dir() else 0
 
 
-def comparable(lake: Path) -> dict[str, list[dict[str, Any]]]:
+def comparable(lake: Path | str) -> dict[str, list[dict[str, Any]]]:
     """All rows of all tables without what says where a frame was: a bulk import has none."""
     tables = everything(lake)
     for table in ("events", "quarantine"):

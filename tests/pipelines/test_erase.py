@@ -227,7 +227,7 @@ def test_an_erased_take_over_that_waits_for_what_is_before_it_finds_its_place(ho
     check_verified(home / "lake")
 
 
-def test_staged_rows_of_a_killed_run_go_with_the_erasure(home: Path) -> None:
+def test_staged_rows_of_a_killed_run_go_with_the_erasure(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by racing processes: a killed compaction left texts in its staging directory."""
     land(home / "landing", B, 4, person(home / "landing", "a1", "ada", "ada").landed)
 
@@ -236,15 +236,24 @@ def test_staged_rows_of_a_killed_run_go_with_the_erasure(home: Path) -> None:
             raise Killed
 
     from trajlake.pipelines import compact as module
+    from trajlake.pipelines import staging
 
-    real, module.shutil.rmtree = module.shutil.rmtree, lambda *_, **__: None  # a kill leaves no time to tidy up
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "unstage", lambda *_: [])  # a kill leaves no time to tidy up
         with pytest.raises(Killed):
             compact(str(home / "landing"), str(home / "lake"), None, die)
-    finally:
-        module.shutil.rmtree = real
-    assert any((home / "lake/_trajlake/staging").iterdir())
-    erased(home)
+    (staged,) = (home / "lake/_trajlake/staging").iterdir()
+
+    def refuse(folder: str) -> None:
+        raise PermissionError(1, "Operation not permitted", folder)
+
+    stays = f"{staged}: staged texts cannot be removed: Operation not permitted"
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "remove_tree", refuse)
+        report = erased(home)
+        assert (report.state, report.left[-1]) == ("pending", stays)
+        assert stays in compact(str(home / "landing"), str(home / "lake")).staging_left
+    assert erased(home).state == "complete"
     assert not any((home / "lake/_trajlake/staging").iterdir())
 
 

@@ -11,18 +11,16 @@ import polars as pl
 import pytest
 
 from trajlake.ingest.import_run import ImportOptions
-from trajlake.ingest.into_lake import import_into_lake, inbox_of, lake_commit
+from trajlake.ingest.inbox import open_inbox
+from trajlake.ingest.into_lake import import_into_lake
 from trajlake.ingest.judgements import write_judgements
-from trajlake.ingest.landing_store import open_landing
 from trajlake.ingest.reward_files import read_rewards
-from trajlake.ingest.shipper import Shipper
 from trajlake.ingest.sources import find_sources
 from trajlake.pipelines.curate.cut import CutOptions, cut_sft
 from trajlake.pipelines.curate.policy import parse_policy
 from trajlake.pipelines.curate.rlvr import cut_rlvr
 from trajlake.pipelines.curate.secret_rules import find
 from trajlake.pipelines.curate.writers.registry import RLVR, SFT
-from trajlake.runtime.root import Root
 
 EVERYTHING = """
 [eligibility]
@@ -61,18 +59,17 @@ attempts_min = 4
 def lake(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     url = str(tmp_path_factory.mktemp("real") / "lake")
     import_into_lake(url, [str(shared_data)], ImportOptions(ended=True))
-    journal, landing = inbox_of(url)
-    root = Root.open(journal)
     judged = []
     for folder in ("tau-bench", "inspect"):
         for source in find_sources([str(shared_data / folder)]):
             judged += read_rewards(source, "auto", ())
-    write_judgements(root, judged, "default")
-    Shipper(root, open_landing(landing, root.env)).run()
-    lake_commit()(landing, url)
+    with open_inbox(url, "default") as inbox:
+        write_judgements(inbox.root, judged, "default")
+        inbox.commit()
     return url
 
 
+@pytest.mark.long
 def test_an_sft_set_of_everything_importable_adds_up(lake: str, tmp_path: Path) -> None:
     done = cut_sft(lake, parse_policy(EVERYTHING), str(tmp_path / "set"), CutOptions(families=tuple(SFT)))
     assert done.funnel.adds_up()
