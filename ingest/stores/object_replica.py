@@ -1,7 +1,8 @@
 """The replica in object storage: tail objects `tails/<writer>/<first>-<last>.seg`, and blobs where landing has them.
 
 A tail is a sealed segment (`FORMAT.md`) of a run of neighbouring lsns, made from the journal's frames; whoever reads
-segments reads tails. It is dropped once a sealed segment that covers it has landed (`drop_covered`).
+segments reads tails. It stays when a sealed segment that covers it has landed: whoever takes a lost host's trajectories
+over reads the tails alone (`read`), and by them tells a replica from a landing.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ObjectReplica:
         return frames[-1].header.lsn if frames else -1
 
     def read(self, tenant: str, trajectory_id: str) -> list[Frame]:
-        """Reads every tail: they are few, since a landed segment takes their place."""
+        """Reads every tail."""
         wanted = trajectory_key(tenant, trajectory_id)
         return [frame for _, frames in self.of_each(self.tails(), wanted) for frame in frames]
 
@@ -66,16 +67,6 @@ class ObjectReplica:
         if found is None or digest_of(found.data).hexdigest() != sha256:
             raise FileNotFoundError(f"blob {sha256} of {tenant!r} is not in {self._client.shown}")
         return found.data
-
-    def drop_covered(self, writer: str, first_lsn: int, last_lsn: int) -> int:
-        """Remove the tails that a landed segment of these lsns covers whole; return how many."""
-        dropped = 0
-        for listed in self._client.list(f"tails/{writer}/"):
-            name = _NAME.fullmatch(listed.key)
-            if name and first_lsn <= int(name[2]) and int(name[3]) <= last_lsn:
-                self._client.delete(listed.key)
-                dropped += 1
-        return dropped
 
     def open_trajectories(self, tenant: str) -> list[str]:
         found = OpenOnes()
@@ -104,7 +95,7 @@ class ObjectReplica:
 
     def _frames(self, key: str, wanted: bytes | None) -> list[Frame]:
         found = self._client.get(key)
-        if found is None:  # dropped meanwhile: the landed segment holds it
+        if found is None:  # erased meanwhile: a committed segment held it
             return []
         return list(frames_in(found.data, f"{self._client.shown}/{key}", wanted))
 

@@ -156,12 +156,3 @@ def test_a_replica_whose_upload_is_cut_never_shows_half_a_tail():
         assert replica.append("ab" * 16, frames) == 39
         assert proxy.counts == {"cut_upload": 2, "lost_answer": 2}
         assert [frame.payload for frame in replica.read("default", "t")] == [frame.payload for frame in frames]
-
-
-def test_tails_that_a_landed_segment_covers_are_dropped_and_no_others():
-    replica = ObjectReplica(ObjectClient(fresh_url()))
-    for first in (0, 5, 10):
-        events = [event_of("t", number) for number in range(first, first + 5)]
-        replica.append("ab" * 16, frames_of(events, range(first, first + 5), info_of("t")))
-    assert replica.drop_covered("ab" * 16, 0, 11) == 2
-    assert sorted(frame.header.lsn for frame in replica.read("default", "t")) == [10, 11, 12, 13, 14]
