@@ -168,4 +168,4 @@ def stand_in(tool: Tool, stub: Any, *, files: bool = False) -> Tool:
     )  # fmt: skip
     takes_call = callable(stub) and not answers and "call" in inspect.signature(stub).parameters
     made = replace(tool, function=function, options=options, takes_call=takes_call)
-    return Harmless(**{one.name: getattr(made, one.name) for one in fields(made)}) if answers else made
+    return Harmless(**{one.name: getattr(made, one.name) for one in fields(made) if one.init}) if answers else made

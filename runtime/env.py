@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+_BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _MOUNTS_PATH: Final = "/proc/self/mountinfo"
 
 
@@ -235,8 +236,7 @@ class Env:
 
     def boottime_us(self) -> int:
         """Return µs since boot, time asleep included."""
-        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-        return time.clock_gettime_ns(clock) // 1000
+        return time.clock_gettime_ns(_BOOT_CLOCK) // 1000
 
     def boot_id(self) -> bytes:
         """Return 16 bytes that change with every boot; zeros where the system tells none."""

@@ -78,6 +78,13 @@ class HeldLease:
             f"trajectory {self._lease.trajectory_id!r}: the lease store is too slow to rely on ({_TRIES} tries)"
         )
 
+    def may_send(self, timeout_s: float) -> bool:
+        """Whether the store's last answer gives leave to send at this moment. Cheap, no I/O; from any thread."""
+        lease = self._lease
+        return not self.lost and self._keeper.env.pid() == self._pid and may_dispatch(
+            held_until_s=lease.held_until_s, timeout_s=timeout_s, answered_at_s=lease.answered_at_s, now_s=self.now_s()
+        )  # fmt: skip
+
     def permit_by_last_answer(self, timeout_s: float = 0.0) -> Permit | None:
         """Leave to send as `check_for_dispatch` gives it, where the store's last answer still serves; else None.
 

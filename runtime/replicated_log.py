@@ -39,6 +39,10 @@ class ReplicatedTicket:
         self.local.wait(timeout)
         self._replication.wait(self._position, timeout)
 
+    def hurry(self) -> None:
+        """Have the local barrier begin; the replica is asked after it."""
+        self.local.hurry()
+
     def __await__(self) -> Generator[Any, None, None]:
         yield from self.local.__await__()
         yield from self._replication.wait_async(self._position)

@@ -201,6 +201,10 @@ class Tool:
     parameters: Mapping[str, Any]
     description: str
     schema_hash: str
+    is_async: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

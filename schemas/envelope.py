@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from .events import CODE_OF_NAME, decode_payload
+
+
+class _Body:
+    """The decoded struct, made at the first look and kept. Two threads may both decode: they get equal structs.
+
+    (`functools.cached_property` would take a lock each time.)
+    """
+
+    def __get__(self, event: Any, owner: type | None = None) -> Any:
+        if event is None:
+            return self
+        body = event.__dict__["body"] = decode_payload(event.type, event.payload if event.payload is not None else b"")
+        return body
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -36,7 +48,5 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def type_code(self) -> int:
         return CODE_OF_NAME[self.type]
 
-    @cached_property
-    def body(self) -> Any:
-        """The decoded struct. Raises `InvalidEvent` for text that is none, and when it was erased."""
-        return decode_payload(self.type, self.payload if self.payload is not None else b"")
+    body = _Body()
+    """The decoded struct. Raises `InvalidEvent` for text that is none, and when it was erased."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from .canonical_json import exact_canonical
@@ -41,8 +42,13 @@ def idempotency_key(tenant: str, trajectory_id: str, step: str, n: int, tree: An
 
 def idempotency_key_of(tenant: str, trajectory_id: str, step: str, n: int, arguments: bytes) -> str:
     """Return `idempotency_key` for arguments whose RFC 8785 text is known: an array's text holds its members'."""
-    before = exact_canonical([KEY_DOMAIN, tenant, trajectory_id, step, n])
-    return hashlib.sha256(b"%b,%b]" % (before[:-1], arguments)).hexdigest()
+    return hashlib.sha256(b"%b,%d,%b]" % (_key_front(tenant, trajectory_id, step), n, arguments)).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _key_front(tenant: str, trajectory_id: str, step: str) -> bytes:
+    """The text of a key's array up to `step`: the same for every call of a step."""
+    return exact_canonical([KEY_DOMAIN, tenant, trajectory_id, step])[:-1]
 
 
 def same_as_key(tenant: str, trajectory_id: str, tool: str, identity: Any) -> str:

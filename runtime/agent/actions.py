@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from trajlake.schemas.envelope import Event
@@ -193,6 +194,7 @@ _TAKE_IN: Final[Mapping[str, Callable[[Actions, Event, Any], None]]] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def order_of(action_id: str) -> tuple[int, int, int]:
     """The place of an action among all: ancestors' first, then by reply and place in it."""
     up, sequence_number, index = parse_action_id(action_id)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from trajlake.schemas import values
-from trajlake.schemas.canonical_json import exact_canonical
+from trajlake.schemas.canonical_json import canonical, exact_canonical
 from trajlake.schemas.events import Authorized, ConstraintAccepted
 from trajlake.schemas.keys import hash_of_canonical, idempotency_key_of, same_as_key
 
@@ -43,6 +43,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return self.step or self.tool.name
 
 
+_ALLOWED: Final = Allow()
+
 Kind = Literal["go", "refuse", "ask", "replay"]
 
 
@@ -61,10 +63,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def want(tool: Tool, bound: Mapping[str, Any], **more: Any) -> Wanted:
     """Return a wanted call. Raises `InvalidValue` for arguments that cannot be recorded: refused before the effect."""
     tree = values.to_tree(dict(bound))
-    canonical = exact_canonical(tree)
-    return Wanted(
-        tool=tool, values=bound, tree=tree, hash=hash_of_canonical(canonical), canonical=canonical, **more
-    )  # fmt: skip
+    text = canonical(tree)
+    return Wanted(tool=tool, values=bound, tree=tree, hash=hash_of_canonical(text), canonical=text, **more)
 
 
 def call_of(s: Session, wanted: Wanted, *, key: str, attempt: int = 1, deadline: float | None = None) -> Call:
@@ -81,10 +81,9 @@ def authorize(s: Session, wanted: Wanted) -> Steps:
     if not wanted.action_id:
         wanted = replace(wanted, action_id=f"{s.next_seq}.0")
     key, identity = key_of(s, wanted)
-    call = call_of(s, wanted, key=key)
-    verdict = decide(s, wanted, call, key)
+    verdict = decide(s, wanted, key)
     if verdict.kind == "go" and wanted.tool.options.precheck is not None:
-        verdict = yield from _precheck(s, wanted, call, verdict)
+        verdict = yield from _precheck(s, wanted, call_of(s, wanted, key=key), verdict)
     verdict = replace(verdict, key=key, same_as=identity)
     decision: dict[Kind, Any] = {"go": "allow", "replay": "allow", "refuse": "deny", "ask": "ask"}
     payload = Authorized(
@@ -125,7 +124,7 @@ def policy_version(policy: Any) -> str:
     return str(getattr(policy, "version", "")) if policy is not None else ""
 
 
-def decide(s: Session, wanted: Wanted, call: Call, key: str) -> Verdict:
+def decide(s: Session, wanted: Wanted, key: str) -> Verdict:
     """Constraints, budget, policy, repeats and approvals, in this order; nothing is recorded."""
     forbidden = _forbidden(s.view.constraints, wanted)
     if forbidden is not None and forbidden.predicate is not None and forbidden.predicate.verdict == "deny":
@@ -135,17 +134,18 @@ def decide(s: Session, wanted: Wanted, call: Call, key: str) -> Verdict:
         short = s.view.budget.frozen().allows({"tool_calls": "1", **reserved(wanted.tool)})
     if short is not None:
         return Verdict(kind="refuse", text=f"budget: no {short} left")
-    answer = s.setup.policy(call, s.view.state) if s.setup.policy is not None else Allow()
+    policy = s.setup.policy
+    answer = policy(call_of(s, wanted, key=key), s.view.state) if policy is not None else _ALLOWED
     if isinstance(answer, Deny):
         return Verdict(kind="refuse", text=answer.text)
     if not isinstance(answer, Allow | Ask):
-        raise AgentError(f"policy {policy_version(s.setup.policy)}: answered {answer!r}, not Allow, Deny or Ask")
+        raise AgentError(f"policy {policy_version(policy)}: answered {answer!r}, not Allow, Deny or Ask")
     repeat, earlier = _repeat(s, wanted, key)
     if repeat == "replay":
         return Verdict(kind="replay", repeats=earlier)
     approve = wanted.tool.options.approve
     asked = isinstance(answer, Ask) or repeat == "ask" or forbidden is not None
-    if not asked and not (approve is True or (callable(approve) and approve(call))):
+    if not asked and not (approve is True or (callable(approve) and approve(call_of(s, wanted, key=key)))):
         return Verdict(kind="go")
     return _approved(s, wanted, answer, earlier if repeat == "ask" else "")
 
@@ -187,6 +187,8 @@ def _precheck(s: Session, wanted: Wanted, call: Call, verdict: Verdict) -> Steps
 
 def _forbidden(constraints: Mapping[str, ConstraintAccepted], wanted: Wanted) -> ConstraintAccepted | None:
     """The constraint in force whose predicate matches; one that denies before one that asks."""
+    if not constraints:
+        return None
     matching = [
         constraint
         for constraint in constraints.values()

@@ -8,9 +8,9 @@ order, whichever came first. A later result of the same action takes the earlier
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -64,25 +64,9 @@ class ContextList:
 
     def apply(self, event: Event, action: Action | None) -> None:
         """Take in one event; `action` is the one it belongs to, already up to date."""
-        body, seq = event.body, event.sequence_number
-        if isinstance(body, MessageAdded):
-            make = lambda: Item(seq, body.item_hash, from_tree(self._inline(body.wire)))  # noqa: E731
-            self._put(len(self.items), 0, self.made(seq, make))
-            if isinstance(body.replaces, int):
-                self.take_place(body.replaces, seq)
-        elif isinstance(body, ContextBuilt):
-            self._purposes = {seq: body.purpose}
-            self.built = seq, self.refs_of(body)
-            if self.built[1] == self._refs:
-                self._compare(seq, body)
-        elif isinstance(body, ModelReplied):
-            if body.status == "kept":
-                self._replied(seq, body)
-        elif isinstance(body, ToolResult | ToolSettled):
-            if action is not None and action.reply is not None and action.proposal is not None:
-                self._result(seq, body, action)
-        elif isinstance(body, Compacted):
-            self._compacted(seq, body)
+        take_in = _TAKE_IN.get(event.type)
+        if take_in is not None:
+            take_in(self, event.sequence_number, event.body, action)
 
     def start(self, items: list[Item], built: tuple[int, list[int]] | None) -> None:
         """Begin with these items in place of none; `built`: the last context built, and its items' events."""
@@ -160,17 +144,31 @@ class ContextList:
         self._refs[at : at + replaces] = [item.ref]
         del self._running[at:]
 
-    def _replied(self, seq: int, body: ModelReplied) -> None:
+    def _added(self, seq: int, body: MessageAdded, _: Action | None) -> None:
+        make = lambda: Item(seq, body.item_hash, from_tree(self._inline(body.wire)))  # noqa: E731
+        self._put(len(self.items), 0, self.made(seq, make))
+        if isinstance(body.replaces, int):
+            self.take_place(body.replaces, seq)
+
+    def _built(self, seq: int, body: ContextBuilt, _: Action | None) -> None:
+        self._purposes = {seq: body.purpose}
+        self.built = seq, self.refs_of(body)
+        if self.built[1] == self._refs:
+            self._compare(seq, body)
+
+    def _replied(self, seq: int, body: ModelReplied, _: Action | None) -> None:
+        if body.status != "kept":
+            return
         item = self.made(seq, lambda: Item(seq, body.item_hash, wire_of_reply(body, self._inline)))
         if self._purposes.get(_number(body.context), "act") == "act":
             self._put(len(self.items), 0, item)
         else:
             self._asides[seq] = item
 
-    def _result(self, seq: int, body: ToolResult | ToolSettled, action: Action) -> None:
-        proposal = action.proposal
-        assert proposal is not None
-        place = self._place_of(action)
+    def _result(self, seq: int, body: ToolResult | ToolSettled, action: Action | None) -> None:
+        if action is None or action.reply is None or action.proposal is None:
+            return
+        proposal, place = action.proposal, self._place_of(action)
         if place is None:
             return
 
@@ -202,13 +200,23 @@ class ContextList:
                 at = position
         return None
 
-    def _compacted(self, seq: int, body: Compacted) -> None:
+    def _compacted(self, seq: int, body: Compacted, _: Action | None) -> None:
         if body.reply is not None:
             summary = self.by_ref(_number(body.reply))
         else:
             wire = {"role": "user", "content": plain_text(str(from_tree(self._inline(body.summary))))}
             summary = Item(seq, item_hash(wire), wire)
         self._put(body.keep, len(self.items) - body.keep, summary)
+
+
+_TAKE_IN: Final[Mapping[str, Callable[[ContextList, int, Any, Action | None], None]]] = {
+    "MessageAdded": ContextList._added,
+    "ContextBuilt": ContextList._built,
+    "ModelReplied": ContextList._replied,
+    "ToolResult": ContextList._result,
+    "ToolSettled": ContextList._result,
+    "Compacted": ContextList._compacted,
+}
 
 
 def wire_of_reply(body: ModelReplied, inline: Inline) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,13 +11,12 @@ from trajlake.schemas import values
 from trajlake.schemas.events import Cut, ObservationCached, ToolIntent, ToolResult
 from trajlake.schemas.state.budget import normal
 
-from ..lease_keeper import Permit
 from ..tools import CutText, NotExecuted, Tool, ToolError
 from .arguments import arguments_of_text
 from .authorize import Verdict, Wanted, call_of, reserved
 from .decide import Outcome, outcome_of, try_again
 from .files import Recorded, record_change
-from .requests import Done, Next, Sleep, Start, Steps
+from .requests import Done, Next, NotBegun, Sleep, Start, Steps, Ticket, Wait
 from .session import Session
 
 _sorted: Any = msgspec.json.Encoder(order="sorted").encode
@@ -76,11 +74,10 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
     """Run calls whose intents are recorded, under one barrier; record each result as it comes.
 
     Returns the ids of the actions whose outcome is unknown, in call order. `local` tools run one at a time and in
-    call order, since each owns its change of the workspace; the others beside each other, up to `limit`.
+    call order, since each owns its change of the workspace; the others beside each other, up to `limit`. Each body but
+    a `read` begins itself when the intents are durable: that is one hand-over less than to be told, and to begin it.
     """
-    effects = {one.tool.effect for one in batch} - {"read"}
-    if effects:
-        yield from s.intent_barrier(effects)
+    intents = s.intent_ticket({one.tool.effect for one in batch} - {"read"})
     waiting = list(batch)
     running: dict[int, Dispatch] = {}
     doubts: list[str] = []
@@ -88,12 +85,15 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
         one = _startable(waiting, running, limit)
         if one is not None:
             waiting.remove(one)
-            running[(yield from _start(s, one))] = one
+            running[(yield from _start(s, one, intents))] = one
             continue
         done: Done = yield Next()
         one = running.pop(done.tag)
+        if isinstance(done.error, NotBegun):
+            raise done.error.why
         again = yield from _ended(s, one, done, doubts)
         if again is not None:
+            intents = None  # they are durable: this one was begun
             waiting.insert(0, again)
     order = [one.wanted.action_id for one in batch]
     return sorted(doubts, key=order.index)
@@ -102,7 +102,7 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
 def send_once(s: Session, one: Dispatch) -> Steps:
     """Send one attempt whose intent is durable, and return its `Done`; asks for leave again while it is too old."""
     while True:
-        tag = yield from _start(s, one)
+        tag = yield from _start(s, one, None)
         done: Done = yield Next()
         assert done.tag == tag
         if not isinstance(done.error, PermitAged):
@@ -122,30 +122,36 @@ def _startable(waiting: list[Dispatch], running: dict[int, Dispatch], limit: int
     return None
 
 
-def _start(s: Session, one: Dispatch) -> Steps:
-    options = one.tool.options
-    permit: Permit | None = None
-    if one.tool.effect != "read":
-        permit = yield from s.check_lease(options.timeout_s)
-    deadline = s.ports.env.now_us() / 1e6 + options.timeout_s
-    call = call_of(s, one.wanted, key=one.verdict.key, attempt=one.attempt, deadline=deadline)
-    arguments = dict(one.wanted.values)
-    if one.tool.takes_call:
-        arguments["call"] = call
+def _start(s: Session, one: Dispatch, intents: Ticket | None) -> Steps:
+    """Start a body; return its tag. It waits for `intents` (None: durable already) unless it is a `read`."""
+    tool, timeout_s = one.tool, one.tool.options.timeout_s
+    if tool.effect == "read":
+        intents = None
+    elif intents is None or not _may_send(s, timeout_s):
+        if intents is not None:
+            yield Wait(intents)
+        yield from s.check_lease(timeout_s)
+        intents = None
     s.tags += 1
-    s.sends[one.wanted.action_id] = s.ports.now_s()
-    is_async = inspect.iscoroutinefunction(one.tool.function)
-    yield Start(s.tags, _body(one.tool.function, arguments, permit), options.timeout_s, is_async)
+    yield Start(s.tags, partial(_send, s, one), timeout_s, tool.is_async, intents)
     return s.tags
 
 
-def _body(function: Callable[..., Any], arguments: dict[str, Any], permit: Permit | None) -> Callable[[], Any]:
-    def send() -> Any:
-        if permit is not None and not permit.good():
-            raise PermitAged
-        return function(**arguments)
+def _may_send(s: Session, timeout_s: float) -> bool:
+    return s.held is not None and s.held.may_send(timeout_s)
 
-    return send
+
+def _send(s: Session, one: Dispatch) -> Any:
+    """The effect itself, where its body runs. The last step before it is the look at the lease."""
+    tool, timeout_s = one.tool, one.tool.options.timeout_s
+    if tool.effect != "read" and not _may_send(s, timeout_s):
+        raise PermitAged
+    arguments = dict(one.wanted.values)
+    if tool.takes_call:
+        deadline = s.ports.env.now_us() / 1e6 + timeout_s
+        arguments["call"] = call_of(s, one.wanted, key=one.verdict.key, attempt=one.attempt, deadline=deadline)
+    s.sends[one.wanted.action_id] = s.ports.now_s()
+    return tool.function(**arguments)
 
 
 def _ended(s: Session, one: Dispatch, done: Done, doubts: list[str]) -> Steps:

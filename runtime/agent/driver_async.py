@@ -18,7 +18,7 @@ from .leave import abandon, ask_for_end, end_task
 from .life import conclude, prepare
 from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
 from .outcome import Outcome
-from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
+from .requests import Block, Done, Next, NotBegun, Request, Sleep, Start, Steps, Ticket, Wait
 from .session import Session
 from .spawn import Child, run_spawns
 from .tool_call import run_call, run_tools
@@ -30,35 +30,81 @@ class Bodies:
     """Bodies that run beside the core: coroutines as tasks, functions in threads, each until its time is over."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._ends: deque[Done] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._not_begun: set[int] = set()
+        self._due_s: dict[int, float] = {}
+        self._overdue: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self, request: Start) -> None:
         """Start a body; `next` brings its end."""
-        task = asyncio.create_task(self._run(request), name=f"trajlake-body-{request.tag}")
-        self._tasks[request.tag] = task
+        if request.after is not None:
+            self._not_begun.add(request.tag)
+        self._tasks[request.tag] = self._loop.create_task(self._run(request), name=f"trajlake-body-{request.tag}")
 
     async def next(self) -> Done:
         """Wait for the next end."""
         while not self._ends:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            except BaseException:
+                for tag in self._not_begun:  # nobody waits any more: what has not begun never will
+                    self._tasks[tag].cancel()
+                raise
         return self._ends.popleft()
 
     async def _run(self, request: Start) -> None:
+        tag = request.tag
         try:
-            async with asyncio.timeout(request.timeout_s):
-                value = await (request.call() if request.is_async else _in_thread(request.call))
-        except BaseException as error:
-            self._ended(Done(request.tag, error=error))
-            if isinstance(error, asyncio.CancelledError):
+            if request.after is not None:
+                await self._begins(request.after, tag)
+            if request.timeout_s is not None:
+                self._limit(tag, self._loop.time() + request.timeout_s)
+            value = await (request.call() if request.is_async else _in_thread(request.call))
+        except asyncio.CancelledError as error:
+            if tag not in self._overdue:
+                self._ended(Done(tag, error=error))
                 raise
+            self._ended(Done(tag, error=TimeoutError("the call's time is over; whether it happened is not known")))
+        except BaseException as error:  # noqa: BLE001 - told to the core, which decides what it means
+            self._ended(Done(tag, error=error))
         else:
-            self._ended(Done(request.tag, value))
+            self._ended(Done(tag, value))
+
+    async def _begins(self, after: Ticket, tag: int) -> None:
+        try:
+            await after
+        except Exception as error:
+            raise NotBegun(error) from error
+        finally:
+            self._not_begun.discard(tag)
+
+    def _limit(self, tag: int, due_s: float) -> None:
+        """Cancel a body when its time is over. One timer for all: a call that ends in time, as most do, sets none."""
+        self._due_s[tag] = due_s
+        if self._timer is None or due_s < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due_s, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        now_s = self._loop.time()
+        for tag in [tag for tag, due_s in self._due_s.items() if due_s <= now_s]:
+            del self._due_s[tag]
+            self._overdue.add(tag)
+            self._tasks[tag].cancel()
+        self._timer = None
+        if self._due_s:
+            self._timer = self._loop.call_at(min(self._due_s.values()), self._look_at_time)
 
     def _ended(self, done: Done) -> None:
         del self._tasks[done.tag]
+        self._due_s.pop(done.tag, None)
+        self._overdue.discard(done.tag)
         self._ends.append(done)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -95,21 +141,14 @@ def performer() -> Perform:
     """Return a function that begins requests for one trajectory: it returns what to await, if anything."""
     bodies = Bodies()
 
-    def perform(request: Request) -> Awaitable[Any] | None:
-        match request:
-            case Wait(ticket=ticket):
-                return ticket
-            case Block(call=call):
-                return asyncio.to_thread(call)
-            case Start():
-                bodies.start(request)
-                return None
-            case Next():
-                return bodies.next()
-            case Sleep(seconds=seconds):
-                return asyncio.sleep(seconds)
-
-    return perform
+    how: dict[type, Callable[[Any], Awaitable[Any] | None]] = {
+        Wait: lambda request: request.ticket,
+        Block: lambda request: asyncio.to_thread(request.call),
+        Start: bodies.start,
+        Next: lambda _: bodies.next(),
+        Sleep: lambda request: asyncio.sleep(request.seconds),
+    }
+    return lambda request: how[type(request)](request)
 
 
 async def drive(steps: Steps, perform: Perform) -> Any:

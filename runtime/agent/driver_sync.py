@@ -8,6 +8,7 @@ import inspect
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 from ..env import Env
@@ -20,7 +21,7 @@ from .leave import abandon, ask_for_end, end_task
 from .life import conclude, prepare
 from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
 from .outcome import Outcome
-from .requests import Block, Done, Next, Request, Sleep, Start, Steps, Wait
+from .requests import Block, Done, Next, NotBegun, Request, Sleep, Start, Steps, Wait
 from .session import Session
 from .spawn import Child, run_spawns
 from .tool_call import run_call, run_tools
@@ -33,6 +34,16 @@ IDLE_MAX_S: Final = 5.0
 """How long the thread of a body that ended waits for the next one. Starting a thread costs more than a barrier."""
 
 
+class _Running:
+    """A body that is waited for. `due_s`: when its time is over; inf while it has not begun, or may take any time."""
+
+    __slots__ = ("due_s", "timeout_s")
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self.timeout_s = inf if timeout_s is None else timeout_s
+        self.due_s = inf
+
+
 class Bodies:
     """Bodies that run beside the core, each in a thread that no other body uses meanwhile, until they end or their
     time is over. A thread whose body ended may take the next one.
@@ -41,13 +52,16 @@ class Bodies:
     def __init__(self, env: Env) -> None:
         self._now_s = env.monotonic
         self._ends: queue.SimpleQueue[Done] = queue.SimpleQueue()
-        self._deadlines: dict[int, float] = {}
+        self._running: dict[int, _Running] = {}
         self._idle: list[queue.SimpleQueue[Job]] = []
 
     def start(self, request: Start) -> None:
         """Run a body in a thread (a daemon: one that never ends does not keep the process)."""
-        timeout_s = request.timeout_s
-        self._deadlines[request.tag] = float("inf") if timeout_s is None else self._now_s() + timeout_s
+        running = self._running[request.tag] = _Running(request.timeout_s)
+        if request.after is None:
+            running.due_s = self._now_s() + running.timeout_s
+        else:
+            request.after.hurry()
         job = (contextvars.copy_context(), request)
         try:
             self._idle.pop().put(job)
@@ -57,20 +71,34 @@ class Bodies:
     def next(self) -> Done:
         """Return how the next body ended; one whose time is over counts as ended, whatever it still does."""
         while True:
-            tag, deadline = min(self._deadlines.items(), key=lambda item: item[1])
-            wait_s = None if deadline == float("inf") else max(0.0, deadline - self._now_s())
             try:
-                done = self._ends.get(timeout=wait_s)
+                done = self._ends.get(timeout=self._patience_s())
             except queue.Empty:
-                done = Done(tag, error=TimeoutError("the call's time is over; whether it happened is not known"))
-            if self._deadlines.pop(done.tag, None) is not None:
+                overdue = self._overdue()
+                if overdue is None:
+                    continue
+                done = Done(overdue, error=TimeoutError("the call's time is over; whether it happened is not known"))
+            except BaseException:
+                self._running.clear()  # nobody waits any more: what has not begun never will
+                raise
+            if self._running.pop(done.tag, None) is not None:
                 return done
+
+    def _patience_s(self) -> float | None:
+        """How long no body can become overdue; None: for ever. One that has not begun has all its time before it."""
+        now_s = self._now_s()
+        waits_s = min(min(one.due_s - now_s, one.timeout_s) for one in self._running.values())
+        return None if waits_s == inf else max(0.0, waits_s)
+
+    def _overdue(self) -> int | None:
+        now_s = self._now_s()
+        return next((tag for tag, one in self._running.items() if one.due_s <= now_s), None)
 
     def _serve(self, job: Job) -> None:
         jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         while True:
             context, request = job
-            done = context.run(_ended, request)
+            done = self._not_begun(request) or context.run(_ended, request)
             # Idle before it tells, so that the call which follows finds this thread.
             self._idle.append(jobs)
             self._ends.put(done)
@@ -84,6 +112,20 @@ class Bodies:
                     job = jobs.get()
                 else:
                     return
+
+    def _not_begun(self, request: Start) -> Done | None:
+        """Wait until the body may begin, and let its time begin; else return why it never will."""
+        if request.after is None:
+            return None
+        try:
+            request.after.wait()
+        except BaseException as error:  # noqa: BLE001 - told to the core, which raises it
+            return Done(request.tag, error=NotBegun(error))
+        running = self._running.get(request.tag)
+        if running is None:
+            return Done(request.tag, error=NotBegun(InterruptedError("nobody waits for it")))
+        running.due_s = self._now_s() + running.timeout_s
+        return None
 
 
 def _ended(request: Start) -> Done:
@@ -101,20 +143,14 @@ def performer(env: Env) -> Perform:
     bodies = Bodies(env)
     never = threading.Event()
 
-    def perform(request: Request) -> Any:
-        match request:
-            case Wait(ticket=ticket):
-                return ticket.wait()
-            case Block(call=call):
-                return call()
-            case Start():
-                return bodies.start(request)
-            case Next():
-                return bodies.next()
-            case Sleep(seconds=seconds):
-                return never.wait(seconds)
-
-    return perform
+    how: dict[type, Callable[[Any], Any]] = {
+        Wait: lambda request: request.ticket.wait(),
+        Block: lambda request: request.call(),
+        Start: bodies.start,
+        Next: lambda _: bodies.next(),
+        Sleep: lambda request: never.wait(request.seconds),
+    }
+    return lambda request: how[type(request)](request)
 
 
 def drive(steps: Steps, perform: Perform) -> Any:

@@ -5,7 +5,7 @@
 | `Wait(ticket)` | None once durable | ticket.wait() | await ticket |
 | `Block(call)` | call() | in place | in a worker thread |
 | `Sleep(seconds)` | None | sleeps | asyncio.sleep |
-| `Start(body)` | None: it runs beside us | worker thread | task (coroutine) or worker thread |
+| `Start(body, after)` | None: it runs beside us, once `after` is durable | worker thread | task, or worker thread |
 | `Next()` | a `Done`, of whichever body ended | queue | queue |
 
 A driver throws into the core what a request raised; it never retries one.
@@ -24,6 +24,10 @@ class Ticket(Protocol):
 
     def wait(self, timeout: float | None = None) -> Any: ...
 
+    def hurry(self) -> None:
+        """Somebody will wait soon: have the barrier begin. Never waits."""
+        ...
+
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
@@ -40,16 +44,29 @@ class Sleep(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Run `call()` within `timeout_s`; `Next` brings its end. `is_async`: it returns an awaitable, made in the loop."""
+    """Run `call()` within `timeout_s`; `Next` brings its end. `is_async`: it returns an awaitable, made in the loop.
+
+    `after`: it begins, and its time, when that is durable; whoever waits there need not wake us first. Where it fails,
+    or where nobody waits for the body any more, the body is never begun (`NotBegun`).
+    """
 
     tag: int
     call: Callable[[], Any]
     timeout_s: float | None = None
     is_async: bool = False
+    after: Ticket | None = None
 
 
 class Next(msgspec.Struct, frozen=True):
     """Wait for one of the started bodies to end."""
+
+
+class NotBegun(Exception):
+    """A body was never begun, because of the exception that `why` holds."""
+
+    def __init__(self, why: BaseException) -> None:
+        super().__init__(repr(why))
+        self.why = why
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -221,15 +221,18 @@ class Session:
             ticket, self.ticket = self.ticket, None
             yield Wait(ticket)
 
-    def intent_barrier(self, effects: Collection[str]) -> Steps:
-        """Wait until intents of these effect classes are durable at their level, and everything before them: here, and
-        in the replica where one of the classes asks for it. What is shown to anybody later waits for both.
+    def intent_ticket(self, effects: Collection[str]) -> Ticket | None:
+        """What tells that intents of these effect classes are durable at their level, and everything before them: here,
+        and in the replica where one of the classes asks for it. What is shown to anybody later waits for both.
         """
         local: Ticket | None = getattr(self.ticket, "local", None)
-        if local is None or not self._replicated().isdisjoint(effects):
-            yield from self.barrier()
-        else:
-            yield Wait(local)
+        return self.ticket if local is None or not self._replicated().isdisjoint(effects) else local
+
+    def intent_barrier(self, effects: Collection[str]) -> Steps:
+        """Wait until intents of these effect classes are durable at their level."""
+        ticket = self.intent_ticket(effects)
+        if ticket is not None:
+            yield Wait(ticket)
 
     def _replicated(self) -> frozenset[str]:
         return self.setup.replicated.union(getattr(self.events[0].body, "replicated", ()))

@@ -286,13 +286,12 @@ def result_of(s: Session, action: Action) -> Result:
     """Return the settled result of an action as the agent sees it."""
     body = s.event_at(action.outcome_seq).body
     whole = s.inline(body.output)
+    text = result_text(body if whole is body.output else replace_output(body, whole))
     if isinstance(body, ToolSettled):
         executed = body.verdict == "executed"
         status: Any = "ok" if executed else "not_executed"
         output = values.from_tree(whole) if body.has_output else None
-        text = result_text(replace_output(body, whole))
         return Result(action.tool, action.action_id, status, output, "" if executed else text, text)
-    text = result_text(replace_output(body, whole))
     error = body.error if isinstance(body.error, str) else "" if body.error is None else text
     return Result(action.tool, action.action_id, body.status, values.from_tree(whole), error, text)
 

@@ -15,7 +15,7 @@ from trajlake.schemas.errors import InvalidValue
 from trajlake.schemas.events import Authorized, ToolIntent, ToolResult
 
 from ..agent.arguments import arguments_of_text
-from ..agent.authorize import Wanted, call_of, decide, key_of, policy_version
+from ..agent.authorize import Wanted, decide, key_of, policy_version
 from ..agent.model_call import ToolCall
 from ..agent.tool_call import wanted_of
 from ..tools import InvalidArguments
@@ -61,7 +61,7 @@ class Judge:
             expected, got = recorded_arguments(s, event), plain(s, wanted.tree)
             component = f"arguments: {body.tool}"
             raise Difference(s, event, got, "changed", operation=operation, component=component, expected=expected)
-        verdict = decide(s, wanted, call_of(s, wanted, key=key), key)
+        verdict = decide(s, wanted, key)
         now = policy_version(s.setup.policy)
         if now != body.policy_version:
             self.notes.add(f"policy version {body.policy_version or 'none'} was recorded, {now or 'none'} was asked")

@@ -127,6 +127,9 @@ class _Ticket:
     def wait(self, timeout: float | None = None) -> None:
         self._log.flush()
 
+    def hurry(self) -> None:
+        """Nothing is begun ahead: the barrier is the wait."""
+
     def __await__(self) -> Any:
         raise AssertionError("simulated runs are plain")
 
@@ -318,7 +321,7 @@ def performer(host: Host, process: Process) -> Callable[[Request], Any]:
             case Start():
                 started.append(request)
             case Next():
-                answer = _run(started.pop(host.random.randrange(len(started))))
+                answer = _run(process, started.pop(host.random.randrange(len(started))))
             case Sleep(seconds=seconds):
                 host.clock_us += round(seconds * 1e6)
         process.tick()
@@ -327,7 +330,10 @@ def performer(host: Host, process: Process) -> Callable[[Request], Any]:
     return perform
 
 
-def _run(body: Start) -> Done:
+def _run(process: Process, body: Start) -> Done:
+    if body.after is not None:
+        body.after.wait()
+        process.tick()
     try:
         return Done(body.tag, body.call())
     except Crash:
