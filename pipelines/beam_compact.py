@@ -18,7 +18,9 @@ from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 logging.disable(_disabled)
 logging.root.handlers[:] = _handlers
 
+from trajlake.pipelines.beam_workers import LOST  # noqa: E402  # and the handler there takes the place of Beam's
 from trajlake.pipelines.explode import explode  # noqa: E402
+from trajlake.pipelines.lake_errors import LakeError  # noqa: E402
 from trajlake.pipelines.reduce import reduce  # noqa: E402
 from trajlake.pipelines.run_plan import Plan  # noqa: E402
 
@@ -29,9 +31,18 @@ def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str
     Each reducer leaves its report at a path known beforehand, so that nothing has to come back through the runner.
 
     `options` are Beam's own flags. Staging must be a file system that every worker sees. Raises what the runner
-    raises; nothing is committed then.
+    raises, `LakeError` where a worker process was killed; nothing is committed then.
     """
-    flags = [f"--runner={runner}", *options]
+    try:
+        _run(plan, [f"--runner={runner}", *options])
+    except RuntimeError as error:
+        if LOST not in str(error):
+            raise
+        raise LakeError(f"{plan.lake}: {LOST}; nothing was committed, run it again") from None
+    return [f"{plan.staging}/bucket-{number}.json" for number in range(plan.buckets)]
+
+
+def _run(plan: Plan, flags: list[str]) -> None:
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         (
             pipeline
@@ -40,7 +51,6 @@ def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str
             | "paths by bucket" >> beam.GroupByKey()
             | "reduce" >> beam.Map(_reduce, plan.path).with_output_types(str)
         )
-    return [f"{plan.staging}/bucket-{number}.json" for number in range(plan.buckets)]
 
 
 def _explode(place: int, plan_path: str) -> list[tuple[int, str]]:

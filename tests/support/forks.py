@@ -38,7 +38,7 @@ class Forks:
         return int(self._ask((work, arguments)))
 
     def wait(self, pid: int) -> int:
-        """Return how a process ended, as `Popen.wait` tells it: 0, 1 for an exception, minus the signal's number."""
+        """Return how a process ended: the code of its sys.exit, 1 for an exception, minus the signal that killed it."""
         return int(self._ask(pid))
 
     def _ask(self, what: Any) -> Any:
@@ -81,6 +81,8 @@ def _child(work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
             os.dup2(2, 1)
         work(*arguments)
         code = 0
+    except SystemExit as ended:
+        code = int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
