@@ -184,10 +184,10 @@ class BulkRun(ImportRun):
         if not (known.trajectories.isdisjoint(self._fresh) and known.blobs.isdisjoint(self._blobs)):
             raise NotFresh(source.name)
         try:
-            with source.stored() as stream:
-                self._blobs[report.sha256] = stream.read()
             for sha256, data in self._blobs.items():
                 self._objects.put(tenant, sha256, data)
+            with source.stored() as stream:
+                self._objects.put_source(tenant, report.sha256, stream.read())
         except OSError as error:
             # No fault of this source: the lake takes no more, so that the whole import ends here.
             raise JournalError(f"{self._lake}: cannot be written: {error}") from error

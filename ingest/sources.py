@@ -34,11 +34,15 @@ SESSION_SUFFIXES: Final = (
 
 
 class Line(NamedTuple):
-    """One line without its line end; `number` from 1. `whole` is False for a last line that has no line end."""
+    """One line without its line end; `number` from 1. `whole` is False for a last line that has no line end.
+
+    `offset` is where it begins in the unpacked source.
+    """
 
     number: int
     data: bytes
     whole: bool
+    offset: int = 0
 
 
 class Source:
@@ -143,7 +147,7 @@ class Source:
 
     def lines(self, problem: Callable[[str, str], None] | None = None) -> Iterator[Line]:
         """Yield the lines. Where the packing breaks off, report it through `problem` and end there."""
-        number = 0
+        number = end = 0
         with self.open() as stream:
             while True:
                 try:
@@ -156,12 +160,13 @@ class Source:
                 if not data:
                     return
                 number += 1
+                offset, end = end, end + len(data)
                 if data.endswith(b"\n"):
-                    yield Line(number, data[:-2] if data.endswith(b"\r\n") else data[:-1], True)
+                    yield Line(number, data[:-2] if data.endswith(b"\r\n") else data[:-1], True, offset)
                 elif len(data) >= LINE_SIZE_MAX_BYTES:
                     raise UserError(f"{self.name}: line {number}: longer than {LINE_SIZE_MAX_BYTES} bytes; split it")
                 else:
-                    yield Line(number, data, False)
+                    yield Line(number, data, False, offset)
 
 
 class _TooLarge(UserError):

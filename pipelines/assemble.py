@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import polars as pl
 from deltalake import DeltaTable
 
 from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.content_objects import rows_of
 from trajlake.pipelines.content_store import StoredBlob
 from trajlake.pipelines.cursors import Advance, advance
 from trajlake.pipelines.derive import DERIVED
-from trajlake.pipelines.forget import live_blobs, live_in_adds
+from trajlake.pipelines.forget import live_blobs, live_in_adds, take_out
 from trajlake.pipelines.imports_table import new_imports
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError
+from trajlake.pipelines.packs import each_once
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.run_plan import BucketReport, Plan, SegmentReport
 from trajlake.pipelines.run_report import RunReport
@@ -44,7 +45,7 @@ def assemble(
     removed = _rows(changes, buckets)
     imports = new_imports(plan, lake, snapshot)
     forgotten = _forgotten_blobs(changes, buckets)
-    _blobs(changes, reports, moved, report, imports.sources, forgotten)
+    _blobs(plan, changes, reports, moved, report, imports.sources, forgotten)
     report.forgotten_blobs = sorted(forgotten)
     cursors = moved.cursors if plan.landing_stays else dict(snapshot.cursors)
     _lost(changes, snapshot.cursors, cursors)
@@ -77,6 +78,7 @@ def _rows(changes: Draft, buckets: Sequence[BucketReport]) -> int:
 
 
 def _blobs(
+    plan: Plan,
     changes: Draft,
     reports: Sequence[SegmentReport],
     moved: Advance,
@@ -84,23 +86,17 @@ def _blobs(
     sources: Sequence[StoredBlob],
     forgotten: set[tuple[str, str]],
 ) -> None:
-    stored = {(blob.tenant, blob.sha256): blob for blob in sources}
+    found: list[StoredBlob] = []
     for segment in reports:
         if segment.segment.name in moved.admitted:
-            stored.update({(blob.tenant, blob.sha256): blob for blob in segment.stored})
+            found += segment.stored
         report.blobs_missing += [(tenant, digest) for tenant, digest in segment.missing]
     # The objects of blobs that only erased trajectories name were written already: nothing names them, vacuum comes.
-    stored = {blob: row for blob, row in stored.items() if blob not in forgotten}
+    stored = each_once(plan.lake, [*found, *sources], plan.run, without=forgotten)
     report.blobs_stored = len(stored)
-    leave = sorted(stored.keys() | forgotten)
-    if not leave:
-        return
-    rows = [msgspec.to_builtins(blob) for _, blob in sorted(stored.items())]
-    frame = pl.DataFrame(rows, schema=polars_schema(SNAPSHOT_TABLES["blobs"]))
     # An object that a row named but that was found damaged was written anew: the old row goes.
-    names = {"tenant": pl.String, "sha256": pl.String}
-    changes.drop("blobs", pl.DataFrame(leave, schema=names, orient="row"), on=("tenant", "sha256"))
-    changes.write("blobs", frame, "blobs")
+    take_out(changes, forgotten.union((blob.tenant, blob.sha256) for blob in stored))
+    changes.write("blobs", rows_of(stored), "blobs")
 
 
 def _forgotten_blobs(changes: Draft, buckets: Sequence[BucketReport]) -> set[tuple[str, str]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trajlake.pipelines.content_store import ContentStore, StoredBlob
-from trajlake.pipelines.durable_files import sync_all
+from trajlake.pipelines.content_store import ContentStore, StoredBlob, sync_objects
+from trajlake.pipelines.packs import Packer
 from trajlake.pipelines.places import resolved, store_errors
 from trajlake.schemas.envelope import Event
 
@@ -44,17 +44,23 @@ class BulkObjects:
     def __init__(self, plan: BulkPlan) -> None:
         self._plan = plan
         self._store = ContentStore(plan.lake)
+        self._packer = Packer(plan.lake, plan.run)
         self._stored: dict[tuple[str, str], StoredBlob] = {}
 
     def put(self, tenant: str, sha256: str, data: bytes) -> None:
-        """Store bytes under their hash, once."""
+        """Store a blob, once."""
         if (tenant, sha256) not in self._stored:
             self._stored[tenant, sha256] = self._store.put(tenant, sha256, data, self._plan.run)
 
+    def put_source(self, tenant: str, sha256: str, data: bytes) -> None:
+        """Store a source, once, with others."""
+        if (tenant, sha256) not in self._stored:
+            self._packer.put(tenant, sha256, data)
+
     def stored(self) -> list[StoredBlob]:
         """Return every object put here, durable."""
-        found = list(self._stored.values())
-        sync_all([os.path.join(self._plan.lake, blob.path) for blob in found], self._plan.lake)
+        found = [*self._stored.values(), *self._packer.close()]
+        sync_objects(self._plan.lake, found)
         return found
 
 

@@ -18,12 +18,14 @@ from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.bulk_door import BulkKnown, BulkPlan
 from trajlake.pipelines.bulk_rows import BulkWriter
 from trajlake.pipelines.commit import add_new_columns, commit_run, finish_half_done, head_handle
+from trajlake.pipelines.content_objects import rows_of
 from trajlake.pipelines.content_store import ContentStore, StoredBlob
 from trajlake.pipelines.decide import decided_snapshot
 from trajlake.pipelines.imports_table import Report, row_of
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError, RunLost
 from trajlake.pipelines.ledger import append_run
+from trajlake.pipelines.packs import each_once
 from trajlake.pipelines.places import resolved
 from trajlake.pipelines.run_draft import Draft, new_run_name
 from trajlake.pipelines.run_report import RunReport
@@ -112,9 +114,8 @@ def _drafted(
 ) -> RunReport:
     for table, files in adds.items():
         draft.add(table, files)
-    once = {(blob.tenant, blob.sha256): blob for blob in stored}
-    blobs = [msgspec.to_builtins(blob) for _, blob in sorted(once.items())]
-    draft.write("blobs", pl.DataFrame(blobs, schema=polars_schema(SNAPSHOT_TABLES["blobs"])), "blobs")
+    blobs = each_once(draft.lake.url, stored, draft.run)
+    draft.write("blobs", rows_of(blobs), "blobs")
     texts = [(msgspec.json.decode(text, type=Report), text) for text in reports]
     rows = [row_of(report, text) for report, text in sorted(texts, key=lambda one: (one[0].tenant, one[0].sha256))]
     schema = polars_schema(SNAPSHOT_TABLES["imports"])

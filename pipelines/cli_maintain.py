@@ -39,6 +39,7 @@ def maintain(
         ("snapshot", report.snapshot),
         ("files merged", f"{report.files_before:,} into {report.files_after:,}"),
         ("bytes of these", f"{report.bytes_before:,} into {report.bytes_after:,}"),
+        ("objects packed", f"{report.objects_packed:,}"),
         ("snapshots expired", len(gone.expired)),
         ("files removed", f"{gone.data_files + gone.objects + gone.run_files:,} ({gone.bytes:,} bytes)"),
         ("log files removed", f"{report.log_files:,}"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import Final
 
 import msgspec
+import polars as pl
 
-from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.content_store import ContentStore, StoredBlob, object_of
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError, LakeMissing
 from trajlake.pipelines.table_files import read_rows, threads
@@ -34,8 +37,18 @@ def objects(lake: str, snapshot: int | None = None) -> list[StoredBlob]:
     """Return the rows of `blobs` at a snapshot (default newest)."""
     opened = Lake.open(lake)
     at = opened.newest() if snapshot is None else opened.snapshot(snapshot)
-    rows = read_rows(opened.files(at, "blobs"), SNAPSHOT_TABLES["blobs"])
+    return blobs_of(read_rows(opened.files(at, "blobs"), SNAPSHOT_TABLES["blobs"]))
+
+
+def blobs_of(rows: pl.DataFrame) -> list[StoredBlob]:
+    """Return rows of `blobs` one by one."""
     return [msgspec.convert(row, StoredBlob) for row in rows.iter_rows(named=True)]
+
+
+def rows_of(blobs: Iterable[StoredBlob]) -> pl.DataFrame:
+    """Return blobs as rows of `blobs`."""
+    rows = [msgspec.to_builtins(blob) for blob in sorted(blobs, key=lambda blob: (blob.tenant, blob.sha256))]
+    return pl.DataFrame(rows, schema=polars_schema(SNAPSHOT_TABLES["blobs"]))
 
 
 def find_object(lake: str, tenant: str, digits: str, snapshot: int | None = None) -> StoredBlob:
@@ -63,17 +76,20 @@ def verify_objects(
     store = ContentStore(Lake.open(lake).url)
     result = Verified(objects=len(listed))
 
-    def check(one: StoredBlob) -> str | None:
-        try:
-            size = len(store.get(one.tenant, one.sha256, one.path))
-        except LakeError as error:
-            return str(error)
-        return None if size == one.bytes else f"{one.path}: {size} bytes, its row says {one.bytes}"
+    def check(together: list[StoredBlob]) -> list[str | None]:
+        return [_problem(one, found) for one, found in store.get_all(together)]
 
+    listed.sort(key=lambda one: one.path)
+    by_object = [list(rows) for _, rows in groupby(listed, lambda one: object_of(one.path))]
     with ThreadPoolExecutor(threads(), thread_name_prefix="trajlake-verify") as pool:
-        for done, (one, problem) in enumerate(zip(listed, pool.map(check, listed), strict=True)):
-            result.bytes += one.bytes
-            if problem is not None:
-                result.problems.append(problem)
-            progress("objects read", done + 1, len(listed))
+        for done, (together, problems) in enumerate(zip(by_object, pool.map(check, by_object), strict=True)):
+            result.bytes += sum(one.bytes for one in together)
+            result.problems += [problem for problem in problems if problem is not None]
+            progress("objects read", done + 1, len(by_object))
     return result
+
+
+def _problem(one: StoredBlob, found: bytes | LakeError) -> str | None:
+    if isinstance(found, LakeError):
+        return str(found)
+    return None if len(found) == one.bytes else f"{one.path}: {len(found)} bytes, its row says {one.bytes}"

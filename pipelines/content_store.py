@@ -2,28 +2,32 @@
 
 An object carries the name of the run that wrote it, so that vacuum can tell when it is decided; a run uses an older
 object only where `blobs` of its snapshot names it, and verifies it then. Tenants share nothing.
+
+Sources of imports stand together in packs (`packs.py`): such a blob's `path` is `<object>#<offset>+<bytes>`.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 import msgspec
 import zstandard
 
 from trajlake.pipelines.durable_files import FILE_MODE, make_directory
-from trajlake.pipelines.lake_errors import BlobDamaged, LakeMissing
-from trajlake.pipelines.places import is_remote, open_place, put_if_absent, read
+from trajlake.pipelines.lake_errors import BlobDamaged, LakeError, LakeMissing
+from trajlake.pipelines.places import is_remote, open_place, put_if_absent, read, sync_all
 
 LEVEL: Final = 3
 DIRECTORY: Final = "cas"
 
 
 class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """An object: a row of the table `blobs`. `path` is below the lake."""
+    """A blob: a row of the table `blobs`. `path` is below the lake: an object, or a range of one."""
 
     tenant: str
     sha256: str
@@ -34,9 +38,28 @@ class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def object_path(tenant: str, digest: str, run: str) -> str:
-    """Return the path of an object below the lake. A tenant called `.` or `..` stays a name."""
-    folder = tenant if tenant.strip(".") else tenant.replace(".", "%2E")
-    return f"{DIRECTORY}/{folder}/sha256/{digest[:2]}/{digest[2:]}.{run}"
+    """Return the path of an object below the lake. A tenant called `.` or `..` stays a name, in all of these."""
+    return f"{folder_of(tenant)}/sha256/{digest[:2]}/{digest[2:]}.{run}"
+
+
+def folder_of(tenant: str) -> str:
+    """Return the folder (below the lake) of a tenant's objects."""
+    return f"{DIRECTORY}/{tenant if tenant.strip('.') else tenant.replace('.', '%2E')}"
+
+
+def object_of(path: str) -> str:
+    """Return the object (below the lake) that holds the blob with this `path`."""
+    return path.partition("#")[0]
+
+
+def place_of(path: str) -> int:
+    """Return where in the bytes of its object the blob with this `path` begins."""
+    return int(path.partition("#")[2].partition("+")[0] or 0)
+
+
+def is_packed(path: str) -> bool:
+    """Tell whether the blob with this `path` shares its object with others."""
+    return "#" in path
 
 
 class ContentStore:
@@ -47,20 +70,33 @@ class ContentStore:
         open_place(lake)
 
     def get(self, tenant: str, digest: str, path: str) -> bytes:
-        """Return the bytes of an object by its `blobs` row. Raises `LakeMissing`, `BlobDamaged` on any difference."""
-        where = os.path.join(self._lake, path)
+        """Return the bytes of a blob by its `blobs` row. Raises `LakeMissing`, `BlobDamaged` on any difference."""
+        found = next(self._read(object_of(path), [(tenant, digest, path)]))
+        if isinstance(found, LakeError):
+            raise found
+        return found
+
+    def get_all(self, blobs: Iterable[StoredBlob]) -> Iterator[tuple[StoredBlob, bytes | LakeError]]:
+        """Yield every blob with its bytes, or with what `get` raises.
+
+        Blobs of one object that stand together are read at once, and come in the order of their places in it.
+        """
+        for name, inside in groupby(blobs, lambda blob: object_of(blob.path)):
+            rows = sorted(inside, key=lambda blob: place_of(blob.path))
+            yield from zip(rows, self._read(name, [(row.tenant, row.sha256, row.path) for row in rows]), strict=True)
+
+    def _read(self, name: str, blobs: list[tuple[str, str, str]]) -> Iterator[bytes | LakeError]:
+        """Yield the bytes of blobs (tenant, digest, path) of one object, in the order of their places in it."""
+        where = os.path.join(self._lake, name)
         try:
             packed = read(where)
         except FileNotFoundError:
-            raise LakeMissing(f"{where}: the content of blob {digest} of tenant {tenant} is missing") from None
-        try:
-            data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=1 << 40)
-        except (zstandard.ZstdError, MemoryError) as error:
-            raise BlobDamaged(f"{where}: does not decompress: {error}; restore it or erase what names it") from None
-        computed = sha256(data).hexdigest()
-        if computed != digest:
-            raise BlobDamaged(f"{where}: its bytes hash to {computed}; restore it or erase what names it")
-        return data
+            for tenant, digest, _ in blobs:
+                yield LakeMissing(f"{where}: the content of blob {digest} of tenant {tenant} is missing")
+            return
+        with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream:
+            for _, digest, path in blobs:
+                yield _checked(packed, stream, where, digest, path)
 
     def put(self, tenant: str, digest: str, data: bytes, run: str) -> StoredBlob:
         """Store bytes under the run's name, whole, unless this run has done so; return the object's row.
@@ -73,7 +109,8 @@ class ContentStore:
             raise BlobDamaged(f"blob {digest} of tenant {tenant}: the landed bytes hash to {computed}")
         relative = object_path(tenant, digest, run)
         path = os.path.join(self._lake, relative)
-        stored_bytes = _put_object(path, data) if is_remote(path) else _put_file(path, data)
+        is_there = not is_remote(path) and os.path.exists(path)
+        stored_bytes = os.path.getsize(path) if is_there else write_object(self._lake, relative, _packed(data))
         return StoredBlob(
             tenant=tenant,
             sha256=digest,
@@ -84,20 +121,38 @@ class ContentStore:
         )
 
 
-def _put_file(path: str, data: bytes) -> int:
-    if not os.path.exists(path):
-        make_directory(os.path.dirname(path))
-        temporary = f"{path}.{secrets.token_hex(6)}.tmp"
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_packed(data))
-        os.replace(temporary, path)
-    return os.path.getsize(path)
+def _checked(packed: bytes, stream: Any, where: str, digest: str, path: str) -> bytes | LakeError:
+    """Return the bytes of the blob with this `path`; `stream` unpacks `packed`, up to here so far."""
+    mend = "restore it or erase what names it"
+    try:
+        if is_packed(path):
+            stream.seek(place_of(path))
+            data = stream.read(int(path.rpartition("+")[2]))
+        else:
+            data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=1 << 40)
+    except (zstandard.ZstdError, MemoryError, ValueError) as error:
+        return BlobDamaged(f"{where}: does not decompress: {error}; {mend}")
+    computed = sha256(data).hexdigest()
+    return data if computed == digest else BlobDamaged(f"{where}: its bytes hash to {computed}; {mend}")
 
 
-def _put_object(path: str, data: bytes) -> int:
-    packed = _packed(data)
-    put_if_absent(path, packed)  # what another worker of this run put there are the same bytes
+def sync_objects(lake: str, blobs: Iterable[StoredBlob]) -> None:
+    """Make the objects of blobs durable, as they must be before a run that names them is committed."""
+    sync_all([os.path.join(lake, name) for name in {object_of(blob.path) for blob in blobs}], lake)
+
+
+def write_object(lake: str, name: str, packed: bytes) -> int:
+    """Write an object whole, unless this run has done so; return its size. It is not synced."""
+    path = os.path.join(lake, name)
+    if is_remote(path):
+        put_if_absent(path, packed)  # what another worker of this run put there are the same bytes
+        return len(packed)
+    make_directory(os.path.dirname(path))
+    temporary = f"{path}.{secrets.token_hex(6)}.tmp"
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(packed)
+    os.replace(temporary, path)
     return len(packed)
 
 

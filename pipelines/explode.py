@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.content_store import ContentStore, StoredBlob, sync_objects
 from trajlake.pipelines.decode import SegmentNewer, event_columns, open_sealed
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import BlobDamaged, LakeError
@@ -139,6 +139,7 @@ def _move_blobs(plan: Plan, rows: pl.DataFrame) -> tuple[list[StoredBlob], list[
             stored.append(store.put(tenant, digest, data, plan.run))
         except BlobDamaged:
             missing.append((tenant, digest))
+    sync_objects(plan.lake, stored)
     return stored, [one for one in missing if one in known or not _has_expired(plan, loud, one)]
 
 

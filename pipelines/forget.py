@@ -13,9 +13,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from trajlake.pipelines.arrow_schema import polars_schema
+from trajlake.pipelines.content_objects import blobs_of, rows_of
+from trajlake.pipelines.content_store import is_packed, object_of
 from trajlake.pipelines.erased_openings import openings_of, with_openings
 from trajlake.pipelines.explode import blobs_named
 from trajlake.pipelines.lake import DataFile
+from trajlake.pipelines.packs import moved
 from trajlake.pipelines.parquet_files import scan_parquet
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.standing import TrajectoryKey, keys_frame
@@ -132,15 +136,31 @@ def drop_blobs(
 ) -> list[tuple[str, str, str]]:
     """Take out of `blobs` those of `named` that no row with a text names any more; return (tenant, sha256, path).
 
-    `keys` are the trajectories whose texts go in this run, `sources` the imports whose source goes.
+    Not twice in a run. `keys` are the trajectories whose texts go in this run, `sources` the imports whose source goes.
     """
-    free = sorted(named - live_blobs(draft, named, keys, sources))
-    if not free:
-        return []
-    wanted = pl.DataFrame(free, schema=dict.fromkeys(BLOB, pl.String), orient="row")
-    blobs = read_rows(draft.remaining("blobs"), SNAPSHOT_TABLES["blobs"]).join(wanted, on=BLOB, how="semi")
-    draft.drop("blobs", wanted, on=("tenant", "sha256"))
+    blobs = take_out(draft, named - live_blobs(draft, named, keys, sources))
     return sorted(blobs.select("tenant", "sha256", "path").iter_rows())
+
+
+def take_out(draft: Draft, blobs: Iterable[tuple[str, str]]) -> pl.DataFrame:
+    """Take rows out of `blobs`, once in a run, and return them; what shares a pack with one moves to another pack."""
+    wanted = pl.DataFrame(sorted(blobs), schema=dict.fromkeys(BLOB, pl.String), orient="row")
+    if not len(wanted):
+        return pl.DataFrame(schema=polars_schema(SNAPSHOT_TABLES["blobs"]))
+    rows = read_rows(draft.remaining("blobs"), SNAPSHOT_TABLES["blobs"])
+    leaving, shared = leaving_and_shared(rows, wanted)
+    draft.drop("blobs", pl.concat([wanted, shared.select(BLOB)]), on=("tenant", "sha256"))
+    if len(shared):
+        draft.write("blobs", rows_of(moved(draft.lake.url, blobs_of(shared), draft.run)), "moved")
+    return leaving
+
+
+def leaving_and_shared(rows: pl.DataFrame, wanted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return those rows of `blobs` that stand in `wanted`, and the others that share a pack with one of them."""
+    leaving = rows.join(wanted, on=BLOB, how="semi", maintain_order="left")
+    packs = {object_of(path) for path in leaving["path"] if is_packed(path)}
+    others = rows.join(wanted, on=BLOB, how="anti", maintain_order="left").sort("path")
+    return leaving, others.filter(pl.Series([object_of(path) in packs for path in others["path"]], dtype=pl.Boolean))
 
 
 def live_blobs(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trajlake.pipelines.arrow_schema import file_schema, partition_columns, polars_schema, stats_columns
@@ -32,6 +33,14 @@ _UNIQUE: Final = frozenset({"payload", "salt", "commitment", "cryptographic_hash
 """Columns in which no value comes twice: a dictionary would only be tried and given up."""
 
 
+_PART: Final = "-bulk-"
+
+
+def is_grown(relative: str) -> bool:
+    """Tell by a data file's name whether it grew here, by row groups as small as a batch."""
+    return _PART in relative.rpartition("/")[2]
+
+
 class GrownFiles:
     """The files of one table that one process writes. Local lakes only."""
 
@@ -40,7 +49,7 @@ class GrownFiles:
         self._directory = directory
         self._run = run
         self._columns = partition_columns(table, partition_by)
-        self._schema = file_schema(table, partition_by)
+        self._schema = _wide(file_schema(table, partition_by))
         self._bounded = stats_columns(table, partition_by)
         self._kinds = polars_schema(table)
         self._open: OrderedDict[str, _File] = OrderedDict()
@@ -72,12 +81,13 @@ class GrownFiles:
             file = self._begin(folder, values)
         self._open[folder] = file
         inside = rows.select(self._schema.names)
-        file.writer.write_table(inside.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema))
+        columns = inside.to_arrow(compat_level=pl.CompatLevel.oldest()).columns
+        file.writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
         file.rows += len(rows)
         file.stats = _merged(file.stats, json.loads(statistics_of(inside, self._bounded)))
 
     def _begin(self, folder: str, values: dict[str, str]) -> _File:
-        name = f"{self._run}-bulk-{secrets.token_hex(4)}.parquet"
+        name = f"{self._run}{_PART}{secrets.token_hex(4)}.parquet"
         relative = f"{folder}/{name}" if folder else name
         path = os.path.join(self._directory, relative)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -106,6 +116,11 @@ class GrownFiles:
                 stats=json.dumps(file.stats),
             )
         )
+
+
+def _wide(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with texts as Polars gives them. In a file they are the same: it keeps no Arrow schema."""
+    return pa.schema([f.with_type(pa.large_string()) if f.type == pa.string() else f for f in schema])
 
 
 class _File:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
 from trajlake.pipelines.arrow_schema import polars_schema
-from trajlake.pipelines.content_store import ContentStore, StoredBlob
+from trajlake.pipelines.content_store import StoredBlob, sync_objects
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import BlobDamaged
 from trajlake.pipelines.landing import blob_path
+from trajlake.pipelines.packs import Packer
 from trajlake.pipelines.places import read, walk
 from trajlake.pipelines.run_plan import Plan
 from trajlake.pipelines.snapshot import Snapshot
@@ -69,7 +72,7 @@ def new_imports(plan: Plan, lake: Lake, snapshot: Snapshot) -> NewImports:
     # What an older version said of the same source stays: its landed report may be gone.
     older = there.join(replaced, on=list(names), how="semi").join(frame, on=KEY, how="anti")
     absent = sorted(wanted - _stored(lake, snapshot, {tenant for tenant, _ in wanted}))
-    sources = [blob for key in absent if (blob := _source(plan, lake, *key)) is not None]
+    sources = _stored_now(plan, lake, absent)
     return NewImports(pl.concat([frame, older.select(frame.columns)]), replaced, sources)
 
 
@@ -120,9 +123,12 @@ def _stored(lake: Lake, snapshot: Snapshot, tenants: set[str]) -> set[tuple[str,
     }
 
 
-def _source(plan: Plan, lake: Lake, tenant: str, digest: str) -> StoredBlob | None:
-    try:
-        data = read(blob_path(plan.landing, tenant, digest))
-        return ContentStore(lake.url).put(tenant, digest, data, plan.run)
-    except (FileNotFoundError, BlobDamaged):
-        return None
+def _stored_now(plan: Plan, lake: Lake, sources: Sequence[tuple[str, str]]) -> list[StoredBlob]:
+    """Put the landed sources (tenant, sha256) into the content store, durably; those that are damaged stay out."""
+    packer = Packer(lake.url, plan.run)
+    for tenant, digest in sources:
+        with suppress(FileNotFoundError, BlobDamaged):
+            packer.put(tenant, digest, read(blob_path(plan.landing, tenant, digest)))
+    found = packer.close()
+    sync_objects(lake.url, found)
+    return found

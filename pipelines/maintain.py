@@ -1,4 +1,4 @@
-"""Maintenance: small files into large ones, snapshots expired, files vacuumed, logs checkpointed and cleaned.
+"""Maintenance: small files and objects into large ones, snapshots expired, files vacuumed, logs tidied.
 
 Files are merged by a run of our own, with row counts before and after; never by `optimize.compact()`, which doubles
 rows when two run at once. Source: design/lake.md, *Maintenance*.
@@ -14,10 +14,12 @@ import msgspec
 from trajlake.pipelines.commit import finish_half_done
 from trajlake.pipelines.compact import Progress, no_progress
 from trajlake.pipelines.decide import run_on_decided
+from trajlake.pipelines.grown_files import is_grown
 from trajlake.pipelines.lake import DataFile, Lake
 from trajlake.pipelines.lake_errors import LakeDamaged, LakeError
 from trajlake.pipelines.log_files import all_tables, checkpoint, clean_logs
 from trajlake.pipelines.run_draft import Draft
+from trajlake.pipelines.small_objects import pack_sources
 from trajlake.pipelines.snapshot import RunFile
 from trajlake.pipelines.standing import Standing
 from trajlake.pipelines.table_files import read_rows
@@ -45,7 +47,7 @@ class MaintainOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MaintainReport(msgspec.Struct, kw_only=True):
-    """What maintenance did. `rows` are by table, the same before and after."""
+    """What maintenance did. `rows` are by table, the same before and after; `objects_packed` left for larger ones."""
 
     outcome: str = "nothing_to_do"
     snapshot: int = 0
@@ -54,6 +56,7 @@ class MaintainReport(msgspec.Struct, kw_only=True):
     bytes_before: int = 0
     bytes_after: int = 0
     rows: dict[str, int] = {}
+    objects_packed: int = 0
     checkpoints: int = 0
     log_files: int = 0
     vacuum: VacuumReport = msgspec.field(default_factory=VacuumReport)
@@ -103,7 +106,10 @@ def _what_would_merge(lake: Lake, options: MaintainOptions, report: MaintainRepo
 
 
 def groups_of(files: list[DataFile], options: MaintainOptions) -> list[list[DataFile]]:
-    """Return the sets of files to merge: small ones of one partition, each set at most about `target_bytes`."""
+    """Return the sets of files to write anew: small ones of one partition, each set at most about `target_bytes`.
+
+    One that has grown by small row groups may stand alone in its set: in large ones what its parts share is found.
+    """
     places: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
     for file in files:
         if file.size < options.small_bytes:
@@ -117,7 +123,7 @@ def groups_of(files: list[DataFile], options: MaintainOptions) -> list[list[Data
                 group = []
             group.append(file)
         groups.append(group)
-    return [group for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 or is_grown(group[0].relative)]
 
 
 def _by_first_key(file: DataFile) -> tuple[str, str]:
@@ -129,8 +135,9 @@ def _merge(
 ) -> RunFile | None:
     report.files_before = report.files_after = report.bytes_before = report.bytes_after = 0
     report.rows = {}
+    report.objects_packed = pack_sources(draft)
     for table, described in SNAPSHOT_TABLES.items():
-        groups = groups_of(draft.files(table), options)
+        groups = groups_of(draft.remaining(table), options)
         for number, group in enumerate(groups):
             rows = read_rows(group, described).sort(described.sort_by, nulls_last=True)
             before = sum(file.rows for file in group)

@@ -7,19 +7,23 @@ then the files go.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 import polars as pl
 
 from trajlake.pipelines.commit import Step, no_step
-from trajlake.pipelines.content_store import object_path
+from trajlake.pipelines.content_objects import blobs_of, rows_of
+from trajlake.pipelines.content_store import folder_of, object_path
 from trajlake.pipelines.curate.pinned import PinnedLake
 from trajlake.pipelines.erase_places import Target
-from trajlake.pipelines.forget import BLOB, KEY, has_text, hits, texts_null
+from trajlake.pipelines.forget import BLOB, KEY, has_text, hits, leaving_and_shared, texts_null
 from trajlake.pipelines.lake import DataFile, Lake, now_text
+from trajlake.pipelines.packs import FOLDER as PACKS
+from trajlake.pipelines.packs import blobs_in, moved
 from trajlake.pipelines.pins import Pin, all_pins, pin_path
-from trajlake.pipelines.places import entries, exists, put_replacing, sync_all
+from trajlake.pipelines.places import entries, exists, put_replacing, sync_all, walk
 from trajlake.pipelines.protocol import may_remove
 from trajlake.pipelines.snapshot import Expired, Snapshot, put_expired
 from trajlake.pipelines.standing import keys_frame
@@ -116,6 +120,9 @@ def _rewrite_pin(lake: Lake, pin: Pin, frames: _Frames, run: str, epoch: int, st
                 files[table] += _clean_copy(lake, file, table, frames, run)
                 step("pin file written")
         files[table].sort()
+    if "cas" in files and "blobs" in files:
+        named = {name for path in files["blobs"] for name in objects_in(lake.path(path))}
+        files["cas"] = sorted(named.intersection(files["cas"]))
     if dirty:
         detail = {CUT_EPOCH: pin.erasure_epoch, **pin.detail}
         new = msgspec.structs.replace(pin, files=files, erasure_epoch=max(epoch, pin.erasure_epoch), detail=detail)
@@ -130,7 +137,9 @@ def _clean_copy(lake: Lake, file: DataFile, table: str, frames: _Frames, run: st
     described = SNAPSHOT_TABLES[table]
     rows = read_rows([file], described)
     if table == "blobs":
-        rows = rows.join(frames.blobs, on=BLOB, how="anti", maintain_order="left")
+        leaving, shared = leaving_and_shared(rows, frames.blobs)
+        alone = rows.join(pl.concat([leaving, shared]), on=BLOB, how="anti")
+        rows = pl.concat([alone, rows_of(moved(lake.url, blobs_of(shared), run))])
     else:
         keys, on = (frames.imports, BLOB) if table == "imports" else (frames.keys, KEY)
         mine = texts_null(described)(rows.join(keys, on=on, how="semi", maintain_order="left"))
@@ -164,4 +173,17 @@ def _objects_of(lake: Lake, target: Target) -> set[str]:
         prefix = os.path.basename(stem)
         found |= {f"{os.path.dirname(stem)}/{name}" for name in entries(folder) if name.startswith(prefix)}
     listed = {path for file in lake.files(lake.newest(), "blobs") for path in objects_in(file.path)}
-    return found - listed
+    return (found | _packs_of(lake, target, listed)) - listed
+
+
+def _packs_of(lake: Lake, target: Target, listed: set[str]) -> set[str]:
+    """Return the packs (below the lake) other than those `listed` that hold one of the blobs that go."""
+    found = set()
+    for tenant in {tenant for tenant, _ in target.blobs}:
+        folder = f"{folder_of(tenant)}/{PACKS}"
+        gone = {digest for owner, digest in target.blobs if owner == tenant}
+        for path in (f"{folder}/{below}" for below in walk(lake.path(folder))):
+            with suppress(FileNotFoundError):
+                if path not in listed and blobs_in(lake.path(path)) & gone:
+                    found.add(path)
+    return found

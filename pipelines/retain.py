@@ -16,7 +16,7 @@ import polars as pl
 
 from trajlake.pipelines.compact import Progress, no_progress
 from trajlake.pipelines.decide import run_on_decided
-from trajlake.pipelines.forget import BLOB, KEY, Change, drop_blobs, rewrite, texts_null
+from trajlake.pipelines.forget import BLOB, KEY, Change, live_blobs, rewrite, take_out, texts_null
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeError
 from trajlake.pipelines.protocol import may_expire
@@ -160,10 +160,7 @@ def _take(draft: Draft, standing: Standing, rules: Sequence[Rule], now: float, r
     for table, described in SNAPSHOT_TABLES.items():
         if table != "trajectories" and "trajectory_id" in described.column_names and len(gone):
             draft.drop(table, gone)
-    if due.blobs:
-        wanted = pl.DataFrame(sorted(due.blobs), schema=dict.fromkeys(BLOB, pl.String), orient="row")
-        draft.drop("blobs", wanted, on=("tenant", "sha256"))
-    drop_blobs(draft, blobs - due.blobs, gone, set())
+    take_out(draft, due.blobs | (blobs - live_blobs(draft, blobs, gone, set())))
     done = {
         "trajectories": sorted(due.whole), "payloads": len(payloads), "blobs": sorted(due.blobs),
         "held": sorted(due.held),

@@ -15,7 +15,8 @@ import msgspec
 from trajlake.pipelines.lake_errors import LakeDamaged, LakeNewer
 from trajlake.pipelines.places import entries, make_directory, put_if_absent, read
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Since 2, a row of `blobs` may name a range of an object (`packs.py`). Lakes of format 1 are read and written."""
 STATE_DIRECTORY: Final = "_trajlake"
 
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trajlake.pipelines.commit import Step, no_step
+from trajlake.pipelines.content_store import object_of
 from trajlake.pipelines.decide import decision_of
 from trajlake.pipelines.lake import Lake, now_text
 from trajlake.pipelines.parquet_files import read_parquet
@@ -121,7 +122,7 @@ def pending_runs(lake: Lake) -> set[str]:
 def objects_in(blobs_file: str) -> set[str]:
     """Return the paths below the lake of the content objects that a file of `blobs` lists."""
     rows = read_parquet(blobs_file, ["path"])
-    return {str(path) for path in rows["path"]}
+    return {object_of(path) for path in rows["path"]}
 
 
 def data_files(lake: Lake) -> Iterator[tuple[str, str]]:

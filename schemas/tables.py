@@ -290,13 +290,13 @@ IMPORTS: Final = Table(
 
 BLOBS: Final = Table(
     "blobs",
-    "one row per object of the content store",
+    "one row per blob in the content store",
     (
         _TENANT,
         Column("sha256", "string", "hex", "of the bytes", nullable=False),
         Column("bytes", "int64", "bytes", "size of the bytes", nullable=False),
-        Column("stored_bytes", "int64", "bytes", "size of the object (zstd)", nullable=False),
-        Column("path", "string", "", "object below the lake", nullable=False),
+        Column("stored_bytes", "int64", "bytes", "size of the object (zstd), or its share of one", nullable=False),
+        Column("path", "string", "", "object below the lake; `#offset+bytes`: a range of one", nullable=False),
         Column("run", "int64", "", "run that wrote the object", nullable=False),
     ),
     sort_by=("tenant", "sha256"),

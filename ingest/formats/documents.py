@@ -67,7 +67,8 @@ def is_lines(source: Source) -> bool:
 def read_records(source: Source, loss: Loss) -> Iterator[Document]:
     """Yield the records of a source: its lines if it is JSON lines, else the elements of its array, else itself.
 
-    Of JSON lines a torn last line is reported, a corrupt one counted; a damaged document raises `BadSource`.
+    Of JSON lines a torn last line is reported, a corrupt one with its bytes, which the source's blob alone holds; a
+    damaged document raises `BadSource`.
     """
     if is_lines(source):
         yield from _read_lines(source, loss)
@@ -92,7 +93,8 @@ def _read_lines(source: Source, loss: Loss) -> Iterator[Document]:
                 loss.problem(f"line {line.number}", f"the last line is cut short ({error}); earlier lines stand")
                 loss.skip("torn last line")
                 return
-            loss.problem(f"line {line.number}", f"is no JSON ({error}); left out")
+            last = line.offset + len(line.data)
+            loss.problem(f"line {line.number}", f"is no JSON ({error}); left out: bytes {line.offset} to {last}")
             loss.skip("corrupt line")
             continue
         yield Document(msgspec.Raw(line.data), f"line {line.number}")

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from trajlake.pipelines.content_store import object_of
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.ledger import append_ledger
 from trajlake.pipelines.parquet_files import read_parquet
@@ -234,7 +235,7 @@ def _objects(sources: Sources, kept: Kept) -> list[str]:
         return []
     blobs = read_table(sources.lake, sources.snapshot, "blobs", ["tenant", "sha256", "path"])
     found = rows.join(blobs, left_on=["tenant", "blobs"], right_on=["tenant", "sha256"], how="inner")
-    return sorted(found["path"].to_list())
+    return sorted({object_of(path) for path in found["path"]})
 
 
 def _export(lake: Lake, loaded: Loaded, manifest: Manifest, digest: str, out: str) -> None:

@@ -61,8 +61,10 @@ def _rows(work: Path) -> Iterator[Row]:
     yield Row("import --lake, seconds", sorted(seconds["ours"])[ROUNDS // 2], unit="s")
     again = _import(work / "corpus", work / "lake", compiled)
     yield Row("unchanged folder imported again", again, 1, "at most", unit="s")
-    stored = sum(path.stat().st_size for path in (work / "lake").rglob("*") if path.is_file() and not _is_inbox(path))
-    yield Row("lake bytes per source byte, before maintain", stored / size, 0.3, "at most")
+    yield Row("lake bytes per source byte, copies, after import", _stored(work / "lake") / size, 0.3, "at most")
+    _trajlake(compiled, "maintain", "--keep", "0s", "--lake", str(work / "lake"))
+    yield Row("lake bytes per source byte, copies, after maintain", _stored(work / "lake") / size, 0.3, "at most")
+    yield _recorded(work, compiled)
     for name, corpus in (("the whole", work / "corpus"), ("a quarter", work / "part")):
         if not corpus.exists():
             write_corpus(SHARED, corpus, CORPUS_BYTES // 4)
@@ -72,14 +74,30 @@ def _rows(work: Path) -> Iterator[Row]:
         yield Row(f"import --lake of {name}, PSS of the tree", max(peak) / 1e6, 250, "at most", unit="MB")
 
 
-def _is_inbox(path: Path) -> bool:
-    return "inbox" in path.parts
+def _recorded(work: Path, compiled: Path) -> Row:
+    """The recorded sessions themselves: no two alike, and so few that half of the lake is its files' own structure."""
+    once = [path for folder in ("claude-code", "pi") for path in sorted((SHARED.parent / folder).glob("*.jsonl"))]
+    lake = str(work / "once")
+    _trajlake(compiled, "import", "auto", *map(str, once), "--lake", lake)
+    _trajlake(compiled, "maintain", "--keep", "0s", "--lake", lake)
+    size = sum(path.stat().st_size for path in once)
+    measure = "lake bytes per source byte, each file once, after maintain"
+    return Row(measure, _stored(Path(lake)) / size, None, "reported", note=f"{size / 1e6:.1f} MB")
+
+
+def _stored(lake: Path) -> int:
+    return sum(path.stat().st_size for path in lake.rglob("*") if path.is_file() and "inbox" not in path.parts)
+
+
+def _trajlake(compiled: Path, *arguments: str) -> None:
+    """Run a verb; an import of recorded sessions may end with findings."""
+    command = [sys.executable, "-m", "trajlake.runtime", *arguments]
+    subprocess.run(command, env=_with_bytecode(compiled), capture_output=True, check=False)
 
 
 def _import(corpus: Path, lake: Path, compiled: Path, peak: list[int] | None = None) -> float:
     command = [sys.executable, "-m", "trajlake.runtime", "import", "claude-code", str(corpus), "--lake", str(lake)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(compiled)
+    environment = _with_bytecode(compiled)
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         if peak is not None:
@@ -88,6 +106,11 @@ def _import(corpus: Path, lake: Path, compiled: Path, peak: list[int] | None = N
         took = time.perf_counter() - begun
     assert process.returncode == 0, process.returncode
     return took
+
+
+def _with_bytecode(compiled: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(compiled)}
 
 
 def _watch(pid: int, peak: list[int]) -> None:

@@ -4,7 +4,7 @@
 |---|---|---|
 | empty, blank, wrong format | refused with one line | refused with one line |
 | cut short | refused with its line and column | the torn last line is reported, the rest imported |
-| a corrupt line | | reported with its number, the rest imported |
+| a corrupt line | | reported with its number and bytes, the rest imported |
 | nested 30,000 deep | refused with one line | that line reported, the rest imported |
 | lone surrogate, U+0000, bytes that are no UTF-8 | come back exactly | come back exactly |
 | a repeated key | the last counts, the raw text keeps both | the same |
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -161,9 +162,8 @@ def test_strange_characters_and_repeated_keys_come_back_exactly(shape: str) -> N
 def test_a_corrupt_and_a_torn_line_are_reported_and_the_rest_is_imported(shape: str) -> None:
     name, values = LINES[shape]
     good = [json.dumps(value).encode() for value in values]
-    data = b"\n".join(
-        [good[0], b'{"broken": ', b'{"deep":' + b"[" * 30_000 + b"]" * 30_000 + b"}", *good[1:], good[0][:40]]
-    )
+    corrupt = [b'{"broken": ', b'{"deep":' + b"[" * 30_000 + b"]" * 30_000 + b"}"]
+    data = b"\n".join([good[0] + b"\r", *corrupt, *good[1:], good[0][:40]])
     got, whole = read(name, of(data, "x.jsonl"), ended=True), read(name, of(lines_of(values), "x.jsonl"), ended=True)
     assert len(got.of(ModelReplied)) == len(whole.of(ModelReplied))
     assert [problem.partition(":")[0] for problem in got.loss.problems] == [
@@ -172,6 +172,8 @@ def test_a_corrupt_and_a_torn_line_are_reported_and_the_rest_is_imported(shape: 
         f"line {len(values) + 3}",
     ]
     assert (got.loss.skipped["corrupt line"], got.loss.skipped["torn last line"]) == (2, 1)
+    ranges = [re.search(r"left out: bytes (\d+) to (\d+)$", problem) for problem in got.loss.as_report()["problems"]]
+    assert [data[int(found[1]) : int(found[2])] for found in ranges if found] == corrupt
 
 
 @pytest.mark.parametrize("shape", ["openhands runs", "otlp lines", "langfuse lines", "tau2 lines"])

@@ -78,5 +78,5 @@ def _readable(path: Path) -> str:
     if "/cas/" in str(path):
         import zstandard
 
-        data = zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 30)
+        data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
     return data.decode("utf-8", "replace")
