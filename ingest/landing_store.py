@@ -89,9 +89,9 @@ class LandingRefused(OSError):
 def _told(where: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, TypeError):
         raise
-    except OSError as error:
+    except Exception as error:  # each kind of store has errors of its own, by no means all of them OSErrors
         what = " ".join(str(error).split()) or type(error).__name__
         raise LandingRefused(f"{where}: {what}; nothing is half there, ship again") from error
 

@@ -38,6 +38,7 @@ from trajlake.runtime.cli_errors import (
     line_and_code,
     one_line,
 )
+from trajlake.runtime.cli_streams import complain, make_ready
 
 COMMANDS_GROUP: Final = "trajlake.commands"
 DEBUG_VARIABLE: Final = "TRAJLAKE_DEBUG"
@@ -164,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A failure prints one line on stderr. Ctrl-C and a reader that went away (`trajlake tail | head`) end quietly with
     the status a shell expects of the signal.
     """
+    make_ready()
     given = list(sys.argv[1:] if arguments is None else arguments)
     verb = "trajlake"
     try:
@@ -173,10 +175,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        print("trajlake: interrupted", file=sys.stderr)
+        complain("trajlake: interrupted")
         return 128 + signal.SIGINT
     except BrokenPipeError as error:
         return reader_gone() or report(error, verb)
+    except (UnicodeEncodeError, TypeError) as error:
+        return report(no_text(given) or error, verb)
     except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
         return report(error, verb)
 
@@ -208,7 +212,7 @@ def usage_error(error: Any) -> int:
         print(error.ctx.get_help())
         return EXIT_REFUSED
     path = error.ctx.command_path if error.ctx is not None else "trajlake"
-    print(f"trajlake: {one_line(with_value(error)).rstrip('.')}; see '{path} --help'", file=sys.stderr)
+    complain(f"trajlake: {one_line(with_value(error)).rstrip('.')}; see '{path} --help'")
     return EXIT_REFUSED
 
 
@@ -226,8 +230,18 @@ def report(error: Exception, verb: str) -> int:
     if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
         traceback.print_exception(error)
     line, code = line_and_code(error, verb)
-    print(f"trajlake: {line}", file=sys.stderr)
+    complain(f"trajlake: {line}")
     return code
+
+
+def no_text(arguments: Sequence[str]) -> UserError | None:
+    """Return the line about an argument that is no UTF-8, as a file name may be: not every verb can take it."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            return UserError(f"{ascii(argument)}: is no text in UTF-8, which this needs; use another name")
+    return None
 
 
 def reader_gone() -> int:

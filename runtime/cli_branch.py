@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.cli_replay import AGENT, LAKE, OBJECT, source_of, suite_of
 from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, print_json
+from trajlake.runtime.named_module import imported
 
 if TYPE_CHECKING:
     from trajlake.runtime.replaying.many import Suite
@@ -75,7 +75,7 @@ def _parts(
         raise UserError(f"no trajectory {trajectory_id!r} is recorded; check the id, --journal or --lake, and --tenant")
     if record.outline.problem:
         raise UserError(f"{trajectory_id}: {record.outline.problem}")
-    chosen = _object(stubs) if stubs is not None else Stubs()
+    chosen = imported(stubs, "--stubs")[1] if stubs is not None else Stubs()
     if not isinstance(chosen, Stubs):
         raise UserError(f"--stubs {stubs}: that is no Stubs object")
     name = suite.agent or record.outline.notable[0].body.agent
@@ -120,11 +120,3 @@ def _items(given: list[str]) -> dict[Any, Any]:
             raise UserError(f"--item {one!r}: expected EVENT=TEXT, such as 12='the whole list'")
         found[parsed_place(name)] = text
     return found
-
-
-def _object(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"--stubs {name}: {error}") from None

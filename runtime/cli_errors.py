@@ -76,6 +76,8 @@ def line_and_code(error: Exception, verb: str) -> tuple[str, int]:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
         return one_line(f"{where}{error.strerror}"), os_exit_code(error)
+    if isinstance(error, OSError) and str(error):
+        return one_line(str(error)), EXIT_COULD_NOT_RUN
     what = one_line(f"{type(error).__name__}: {error}")
     return f"'{verb}' failed inside: {what}; TRAJLAKE_DEBUG=1 shows the trace, please report it", EXIT_COULD_NOT_RUN
 

@@ -6,7 +6,6 @@ AGENT is `module:function`; its module's one Journal gives tools, policy and sto
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import sys
 import threading
@@ -19,6 +18,7 @@ import typer
 from trajlake.runtime.cli_drain import GRACE, GRACE_S, drain_on_sigterm
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.cli_root import JOURNAL, JSON, TENANT, open_root, print_json, settings_of
+from trajlake.runtime.named_module import imported
 
 if TYPE_CHECKING:
     from trajlake.runtime.agent.outcome import Outcome
@@ -249,17 +249,7 @@ def runner_of(name: str, journal: str | None, journal_object: str | None, model_
     """Import `module:function` and what it needs from the same module."""
     from trajlake.runtime.journal import Journal
 
-    module_name, _, function = name.partition(":")
-    if not module_name or not function:
-        raise UserError(f"agent {name!r}: expected module:function")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-        agent = getattr(module, function)
-    except (ImportError, AttributeError) as error:
-        hint = "run where the module can be imported" if isinstance(error, ImportError) else "check the name"
-        raise UserError(f"agent {name!r}: {error}; {hint}") from None
+    module, agent = imported(name, "agent")
     found: Journal = _one_of(
         module, journal_object, lambda one: isinstance(one, Journal), "Journal", "--journal-object"
     )

@@ -24,6 +24,8 @@ REPLICA_EPOCH: Final = 0x4C50_4552
 class ReplicaError(OSError):
     """The replica did not acknowledge; whether it holds the frames is unknown. No effect may be sent on its word."""
 
+    exit_code = 3
+
 
 class BlobNotHeld(ReplicaError):
     """Frames name a blob that the replica does not hold: put it first. Nothing was appended."""

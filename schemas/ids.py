@@ -52,8 +52,14 @@ def check_trajectory_id(trajectory_id: str, *, judgement: bool = False) -> str:
 
 
 def trajectory_key(tenant: str, trajectory_id: str) -> bytes:
-    """Return the 16-byte key of a trajectory: first bytes of sha256(tenant LF trajectory_id)."""
-    return hashlib.sha256(f"{tenant}\n{trajectory_id}".encode()).digest()[:KEY_SIZE]
+    """Return the 16-byte key of a trajectory: first bytes of sha256(tenant LF trajectory_id). Raises `InvalidId`."""
+    try:
+        named = f"{tenant}\n{trajectory_id}".encode()
+    except UnicodeEncodeError:
+        check_trajectory_id(trajectory_id)
+        check_tenant(tenant)
+        raise
+    return hashlib.sha256(named).digest()[:KEY_SIZE]
 
 
 def action_id(proposed_at: int, index: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from importlib import import_module
 
 from trajlake.runtime.cli_errors import UserError
+from trajlake.runtime.named_module import imported
 
 Counter = Callable[[str], int]
 
@@ -19,7 +20,7 @@ def characters_per_token(counter: str) -> float | None:
         per = float(tail)
     except ValueError:
         per = 0.0
-    if not per > 0:
+    if not 0 < per < math.inf:
         raise UserError(f"length.counter: {counter!r}: give characters/N with N above 0, or module:function")
     return per
 
@@ -29,10 +30,7 @@ def counter_of(counter: str) -> Counter:
     per = characters_per_token(counter)
     if per is not None:
         return lambda text: -(-len(text) // int(per)) if per == int(per) else int(-(-len(text) // per))
-    module, _, name = counter.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"length.counter: {counter!r}: {error}; give characters/N or module:function") from None
-    counted: Counter = found
+    if ":" not in counter:
+        raise UserError(f"length.counter: {counter!r}: give characters/N with N above 0, or module:function")
+    counted: Counter = imported(counter, "length.counter (characters/N, or module:function)")[1]
     return counted

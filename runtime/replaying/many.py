@@ -6,8 +6,6 @@ between processes. `check` is also what each element of the Beam pipeline does.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from ..agent.errors import AgentError, Misuse
+from ..cli_errors import UserError
+from ..named_module import imported
 from .diff import Change
 from .record import Source
 from .report import NOT_SHOWN, Report
@@ -110,19 +110,12 @@ def _source(suite: Suite) -> Source:
 
 def load_agent(name: str, journal_object: str | None) -> tuple[Callable[..., Any], Journal]:
     """Import `module:function` and the one `Journal` beside it. Raises `Misuse` in one line."""
-    module_name, _, function = name.partition(":")
-    if not module_name or not function:
-        raise Misuse(f"agent {name!r}: expected module:function")
-    if module_name == "__main__":
+    if name.startswith("__main__:"):
         raise Misuse(f"agent {name!r} cannot be imported; name it with --agent module:function")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
     try:
-        module = importlib.import_module(module_name)
-        agent: Callable[..., Any] = getattr(module, function)
-    except (ImportError, AttributeError) as error:
-        hint = "run where the module can be imported" if isinstance(error, ImportError) else "check the name"
-        raise Misuse(f"agent {name!r}: {error}; {hint}") from None
+        module, agent = imported(name, "agent")
+    except UserError as error:
+        raise Misuse(str(error)) from error
     return agent, _journal_in(module, journal_object)
 
 
