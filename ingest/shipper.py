@@ -20,7 +20,7 @@ from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import read_file
 from trajlake.runtime.journal_errors import JournalError, SegmentCorrupt
 from trajlake.runtime.lost_seal import lost_seal
-from trajlake.runtime.reader import SegmentFile, list_segments, read_segment
+from trajlake.runtime.reader import SegmentFile, gaps, list_segments, read_segment
 from trajlake.runtime.root import Root
 from trajlake.schemas.blobs import blob_hashes
 from trajlake.schemas.ids import trajectory_key
@@ -34,7 +34,9 @@ _NAMES_A_BLOB: Final = (b'"$blob"', b'"changes"')
 
 
 class ShipReport(msgspec.Struct, kw_only=True):
-    """What one run did. `waiting`: unsealed segments with a writer alive or dead; `missing`: why segments stayed."""
+    """What one run did. `waiting`: unsealed segments with a writer alive or dead; `missing`: why segments stayed, or
+    that the root itself lacks some.
+    """
 
     landing: str
     segments_shipped: int = 0
@@ -65,6 +67,7 @@ class Shipper:
             self._checkpoint(record, report)
         for writer in self.root.writers():
             segments = list_segments(self.root.env, self.root.writer_folder(writer))
+            report.missing += [str(gap) for gap in gaps(segments)]
             for place, segment in enumerate(segments):
                 if segment.is_sealed:
                     self._segment(writer, segment, report)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.cli_root import print_json
-from trajlake.runtime.fleet import Fleet, Line, Workload, rates_of, size
+from trajlake.runtime.fleet import Fleet, Line, Workload, assumed, rates_of, size
 from trajlake.runtime.fleet_rates import RATES
 
 ASKED: Final = {field.name: field.type for field in dataclasses.fields(Workload)}
@@ -31,23 +31,27 @@ def size_fleet(numbers: Sequence[str], rates: Path | None, as_json: bool) -> Non
     if as_json:
         print_json(_tree(work, fleet, own))
     else:
-        print(page(work, fleet))
+        print(page(work, fleet, own))
 
 
-def page(work: Workload, fleet: Fleet) -> str:
-    """Return the fleet as text; `pipelines/SCALE.md` holds the same."""
+def page(work: Workload, fleet: Fleet, own: Mapping[str, float] | None = None) -> str:
+    """Return the fleet as text; `pipelines/SCALE.md` holds the same. `own`: rates that were given."""
+    names, rest = assumed(work, own)
     lines = [f"{work.trajectories:,} trajectories a day of {work.turns:,} turns"]
     for section, found in fleet.sections.items():
-        lines += ["", section, *(_shown(line) for line in found)]
+        lines += ["", section, *(_shown(line, "*" * ((section, line.name) in rest)) for line in found)]
     lines += ["", "what ends first"]
     for limit in fleet.limits:
         of = f"{_figure(limit.load)} of {_figure(limit.limit)} {limit.unit}"
-        lines.append(f"  {limit.name:<25} {limit.used:>7.1%}  {of:<28} {limit.then}".rstrip())
+        mark = "*" * (("limits", limit.name) in rest)
+        lines.append(f"  {limit.name:<25} {limit.used:>7.1%}{mark:<2}{of:<28} {limit.then}".rstrip())
+    if rest:
+        lines += ["", f"* rests on rates that are assumed, not measured ({', '.join(names)}): give yours by --set"]
     return "\n".join(lines)
 
 
-def _shown(line: Line) -> str:
-    return f"  {line.name:<25} {_figure(line.value):>12} {line.unit:<8} {line.how}".rstrip()
+def _shown(line: Line, mark: str) -> str:
+    return f"  {line.name:<25} {_figure(line.value):>12}{mark:<2}{line.unit:<8} {line.how}".rstrip()
 
 
 def _figure(value: float) -> str:
@@ -91,10 +95,17 @@ def _read(file: Path) -> dict[str, float]:
 
 
 def _tree(work: Workload, fleet: Fleet, own: dict[str, float]) -> dict[str, Any]:
+    _, rest = assumed(work, own)
     return {
         "workload": dataclasses.asdict(work),
-        "sections": {name: [dataclasses.asdict(line) for line in found] for name, found in fleet.sections.items()},
-        "limits": [dataclasses.asdict(limit) | {"used": limit.used} for limit in fleet.limits],
+        "sections": {
+            section: [dataclasses.asdict(line) | {"assumed": (section, line.name) in rest} for line in found]
+            for section, found in fleet.sections.items()
+        },
+        "limits": [
+            dataclasses.asdict(limit) | {"used": limit.used, "assumed": ("limits", limit.name) in rest}
+            for limit in fleet.limits
+        ],
         "rates": {
             name: {
                 "value": own.get(name, rate.value),

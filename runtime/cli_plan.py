@@ -29,6 +29,9 @@ RATE = Annotated[float, typer.Option("--arrivals", metavar="PER_S", help="Events
 WRITE = Annotated[float, typer.Option("--write-ms", help="One vectored write.")]
 SYNC = Annotated[float, typer.Option("--sync-ms", help="One barrier.")]
 WINDOW = Annotated[float, typer.Option("--window-ms", help="Commit window; 0 is what the journal does.")]
+RESTART_S, TURN_USD, PREFILL_USD, NEW_KIB = 60.0, 0.0172, 0.12, 128.0
+ARRIVALS_S, WRITE_MS, SYNC_MS = 32_000.0, 0.8, 15.0
+"""The document's examples: what stands here was assumed, and is told as such."""
 FLEET = Annotated[bool, typer.Option("--fleet", help="Size a fleet instead, from measured rates.")]
 SET = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=N", help="With --fleet: another number. Repeat.")]
 RATES = Annotated[Path | None, typer.Option("--rates", metavar="FILE", help="With --fleet: your rates, as TOML.")]
@@ -40,15 +43,15 @@ def plan(
     ] = None,
     pause: PAUSE = None,
     mtbf: MTBF = interval.DEFAULT_MTBF_S,
-    restart: RESTART = 60.0,
+    restart: RESTART = RESTART_S,
     turn: TURN = None,
-    turn_cost: TURN_COST = 0.0172,
-    prefill_cost: PREFILL = 0.12,
+    turn_cost: TURN_COST = TURN_USD,
+    prefill_cost: PREFILL = PREFILL_USD,
     checkpoints: COUNT = 100,
-    new_kib: NEW_BYTES = 128.0,
-    arrivals: RATE = 32_000.0,
-    write_ms: WRITE = 0.8,
-    sync_ms: SYNC = 15.0,
+    new_kib: NEW_BYTES = NEW_KIB,
+    arrivals: RATE = ARRIVALS_S,
+    write_ms: WRITE = WRITE_MS,
+    sync_ms: SYNC = SYNC_MS,
     window_ms: WINDOW = 2.0,
     fleet: FLEET = False,
     numbers: SET = None,
@@ -71,8 +74,15 @@ def plan(
             raise UserError(f"{name} {value}: must be above 0")
     if checkpoints < 1 or new_kib <= 0 or min(restart, turn_cost, prefill_cost, arrivals, write_ms, window_ms) < 0:
         raise UserError("plan: a count or an amount is below what it can be; see 'trajlake plan --help'")
+    given = {
+        "pause": pause is not None or "pause_s" in measured, "mtbf": mtbf != interval.DEFAULT_MTBF_S,
+        "restart": restart != RESTART_S, "turn": turn is not None or "turn_s" in measured,
+        "turn-cost": turn_cost != TURN_USD, "prefill-cost": prefill_cost != PREFILL_USD, "new-kib": new_kib != NEW_KIB,
+        "arrivals": arrivals != ARRIVALS_S, "write-ms": write_ms != WRITE_MS, "sync-ms": sync_ms != SYNC_MS,
+    }  # fmt: skip
     tree = {
         "measured": measured,
+        "assumed": [name for name, known in given.items() if not known],
         "interval": intervals(pause_s, mtbf, restart, turn_s),
         "curve": curve(pause_s, mtbf, turn_s),
         "crash": crashes(pause_s, mtbf, turn_s, turn_cost, prefill_cost),
@@ -176,6 +186,9 @@ def measured_in(events: list[Event]) -> dict[str, float]:
 
 def _show(tree: dict[str, Any]) -> None:
     of = tree["interval"]
+    if tree["assumed"]:
+        options = ", ".join(f"--{name}" for name in tree["assumed"])
+        print(f"assumed, as nobody gave or measured them (the document's examples): {options}\n")
     print(f"pause {of['pause_s']:g} s, mean time between failures {of['mtbf_s']:g} s, turn {of['turn_s']:g} s")
     print(f"  Young (1974)         {of['young_s']:8.2f} s")
     print(f"  Daly (2006)          {of['daly_s']:8.2f} s   used here")

@@ -53,7 +53,8 @@ def _root(journal: str | None, tenant: str | None, open_only: bool) -> Callable[
         now_us = view.root.env.now_us()
         found = [status_row(one, now_us) for one in view.trajectories() if tenant in (None, one.tenant)]
         found = [row for row in found if not (open_only and row.status in ENDED)]
-        notes = [str(damaged(one, view.root)) for one in dict.fromkeys(row.trouble for row in found) if one]
+        troubles = dict.fromkeys((*(row.trouble for row in found), *view.troubles.values()))
+        notes = [str(damaged(one, view.root)) for one in troubles if one]
         return HEADINGS, [msgspec.to_builtins(row) for row in found], [cells(row) for row in found], notes
 
     return look

@@ -96,6 +96,23 @@ def size(work: Workload, rates: Mapping[str, float]) -> Fleet:
     return Fleet(sections, sorted(_limits(work, r, day, sections), key=lambda limit: -limit.used))
 
 
+def assumed(work: Workload, given: Mapping[str, float] | None = None) -> tuple[list[str], set[tuple[str, str]]]:
+    """Return the rates that nobody measured or gave, and (section or "limits", name) of figures that rest on one."""
+    names = [name for name, rate in RATES.items() if rate.source.startswith("assumed") and name not in (given or {})]
+    rates = rates_of(given)
+    as_told = _figures(size(work, rates))
+    rest: set[tuple[str, str]] = set()
+    for name in names:
+        otherwise = _figures(size(work, rates | {name: rates[name] * 2}))
+        rest |= {place for place, value in as_told.items() if otherwise[place] != value}
+    return names, rest
+
+
+def _figures(fleet: Fleet) -> dict[tuple[str, str], float]:
+    lines = {(section, line.name): line.value for section, found in fleet.sections.items() for line in found}
+    return lines | {("limits", limit.name): limit.used for limit in fleet.limits}
+
+
 def _flow(work: Workload, r: dict[str, float], day: float, blobs: float, journal: float, lake: float) -> list[Line]:
     agents = work.trajectories * work.turns * r["turn_s"] / DAY_S
     return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from trajlake.schemas.envelope import Event
@@ -353,6 +354,18 @@ def frame_in(env: Reads, fd: int, segment: SegmentFile, offset: int) -> tuple[Fr
             path=segment.path, offset=offset,
         )  # fmt: skip
     return header, payload
+
+
+def gaps(segments: Sequence[SegmentFile]) -> list[SegmentCorrupt]:
+    """Return one error for each place in a writer's row where a sealed segment's end and the next one's start differ.
+
+    What is missing in front of the first is not seen: retention takes segments there.
+    """
+    return [
+        _gap(after, before.last_lsn + 1)
+        for before, after in pairwise(segments)
+        if before.last_lsn is not None and before.last_lsn + 1 < after.first_lsn
+    ]
 
 
 def _gap(segment: SegmentFile, expected: int) -> SegmentCorrupt:

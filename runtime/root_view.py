@@ -79,6 +79,8 @@ class RootView:
         self.root = root
         self.leases: LeaseStore = lease_store(root)
         self.mail: MailStore = mail_store(root)
+        self.troubles: dict[str, str] = {}
+        """Of the last look at all trajectories: writer -> what of its events cannot be read."""
 
     def trajectory(self, tenant: str, trajectory_id: str) -> TrajectoryView | None:
         """Return one trajectory, None if neither a lease record nor an event of it is here."""
@@ -101,7 +103,7 @@ class RootView:
         """Every trajectory with a lease record or an event in a segment, in the order of (tenant, id)."""
         records = {(record.tenant, record.trajectory_id): record for record in self.leases.records()}
         found: dict[tuple[str, str], list[Event]] = {identity: [] for identity in records}
-        troubles = self._collect(found)
+        troubles = self.troubles = self._collect(found)
         mailed = Counter({identity: len(self.mail.waiting(*identity)) for identity in self.mail.trajectories()})
         for identity in sorted(found):
             record = records.get(identity)

@@ -19,7 +19,7 @@ from trajlake.ingest.import_run import UNDATED, ImportOptions, Outcome, import_p
 from trajlake.ingest.landing_store import open_landing
 from trajlake.ingest.loss_report import all_reports
 from trajlake.ingest.shipper import Shipper
-from trajlake.runtime.reader import iter_events
+from trajlake.runtime.reader import iter_events, list_segments
 from trajlake.runtime.root import Root
 from trajlake.schemas.blobs import blob_hashes
 from trajlake.schemas.chain import verify
@@ -252,6 +252,24 @@ def test_a_segment_whose_blob_is_nowhere_stays_behind_and_is_listed(tmp_path: Pa
     assert done.returncode == 1
     assert json.loads(done.stdout)["segments_shipped"] == 0
     assert not (tmp_path / "landing" / "writers").exists()
+
+
+def test_a_whole_segment_that_is_gone_is_told_by_ship_and_status(tmp_path: Path, trajlake: object) -> None:
+    root = Root.open(tmp_path / "root")
+    for name in ("one", "two", "three"):
+        chat = [{"role": "user", "content": name}, {"role": "assistant", "content": "4"}]
+        (tmp_path / name).write_text(json.dumps(chat))
+        take(root, tmp_path / name)
+    (writer,) = root.writers()
+    first, second, third = list_segments(root.env, root.writer_folder(writer))
+    os.unlink(second.path)
+    expected = f"{third.path}: begins at lsn {third.first_lsn}, but lsn {first.last_lsn + 1} was to come"
+    done = trajlake("ship", "root", "--to", "landing")  # type: ignore[operator]
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"trajlake: {expected}")
+    assert len(done.stderr.splitlines()) == 1
+    assert expected in trajlake("status", "--journal", "root").stdout  # type: ignore[operator]
+    assert expected in trajlake("status", "--journal", "root", "--tenant", "nobody").stdout  # type: ignore[operator]
 
 
 def test_shipping_to_an_fsspec_url_puts_the_same_objects(tmp_path: Path) -> None:

@@ -111,3 +111,16 @@ def test_the_page_on_scale_shows_what_the_command_prints(project: Path) -> None:
     text = (project / "pipelines" / "SCALE.md").read_text()
     shown = text.split("```text\n", 1)[1].split("```", 1)[0]
     assert shown == page(Workload(), size(Workload(), rates_of())) + "\n", "run 'trajlake plan --fleet' and paste it"
+
+
+def test_a_figure_that_rests_on_an_assumed_rate_is_marked_until_the_rate_is_given(trajlake):
+    text = trajlake("plan", "--fleet").stdout
+    marked = {line[2:28].strip() for line in text.splitlines() if line.startswith("  ") and "* " in line[28:46]}
+    assert {"agents at work, mean", "warm tier", "puts into one bucket", "sum"} <= marked
+    assert marked.isdisjoint({"events", "lake", "compact", "segments", "rows of one PostgreSQL"})
+    assert "* rests on rates that are assumed, not measured (turn_s, " in text
+    given = [f"--set={name}={rate.value}" for name, rate in RATES.items() if rate.source.startswith("assumed")]
+    assert "*" not in trajlake("plan", "--fleet", *given).stdout
+    tree = json.loads(trajlake("plan", "--fleet", "--json", *given[1:]).stdout)
+    found = {line["name"] for lines in tree["sections"].values() for line in lines if line["assumed"]}
+    assert found == {"agents at work, mean"}

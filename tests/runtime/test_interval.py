@@ -103,6 +103,9 @@ def test_plan_prints_the_documents_example(trajlake: Callable[..., CompletedProc
     wanted = "120.00 s, 119.67 s, every 10 turns, 0.83%, $0.09, $0.86, $0.12, 631.25 MiB, 50.5, 16.8"
     for text in wanted.split(", "):
         assert text in done.stdout, text
+    assert "assumed, as nobody gave or measured them (the document's examples): --pause, --mtbf," in done.stdout
+    own = json.loads(trajlake("plan", "--pause", "0.5", "--mtbf", "9000", "--json").stdout)["assumed"]
+    assert own[:3] == ["restart", "turn", "turn-cost"]
     tree = json.loads(trajlake("plan", "--json").stdout)
     assert [row["turns"] for row in tree["curve"] if row["in_band"]] == [5, 10, 20]
     assert [row["lost_turns"] for row in tree["crash"]] == [5, 50]
