@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trajlake.runtime.cli import main
+if __name__ == "__main__":  # a process that this one spawns imports this file again, and needs no command line
+    from trajlake.runtime.cli import main
 
-if __name__ == "__main__":
     sys.exit(main())

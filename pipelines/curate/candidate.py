@@ -38,7 +38,6 @@ class Candidate(msgspec.Struct):
     item_seqs: list[int] = []
     prompt_seqs: list[int] = []
     context_prompt: str = ""
-    message_seqs: list[int] = []
     blobs: list[str] = []
     target_places: list[int] = []
     target_seqs: list[int] = []
@@ -46,7 +45,6 @@ class Candidate(msgspec.Struct):
     target_systems: list[int] = []
     target_failed: list[bool] = []
     target_bad: list[bool] = []
-    target_characters: list[int] = []
     token_ids: str | None = None
     logprobs: str | None = None
     stop_reason: str = ""
@@ -54,13 +52,8 @@ class Candidate(msgspec.Struct):
     tools_sha: str = ""
     template_sha: str = ""
     tokenizer_sha: str = ""
-    message_count: int = 0
-    call_count: int = 0
-    user_count: int = 0
     prompt_characters: int = 0
     surrogates: int = 0
-    parallel: bool = False
-    beside: bool = False
     is_text: bool = True
     malformed: str | None = None
     unshown_tool: str | None = None
@@ -84,7 +77,10 @@ def candidate(tenant: str, trajectory_id: str, head_hash: str, reading: Reading,
     """Return the candidate row of one segment; with `error` set where its messages cannot be said as a chat."""
     row = Candidate(tenant, trajectory_id, head_hash, row_key_of(tenant, trajectory_id), segment.number)
     row.kind, row.purpose = segment.kind, segment.purpose
-    row.system_sha, row.tools_sha, row.template_sha, row.tokenizer_sha = segment.head
+    head = segment.head
+    row.system_sha, row.tools_sha, row.template_sha, row.tokenizer_sha = (
+        head.system, head.tools, head.template, head.tokenizer,
+    )  # fmt: skip
     try:
         _fill(row, reading, segment)
     except ShapeRefused as refused:
@@ -96,24 +92,20 @@ def _fill(row: Candidate, reading: Reading, segment: Segment) -> None:
     from .tools_shape import system_message, tool_list, tool_names
 
     chats: list[Chat] = []
-    seqs: list[int] = []
     if row.system_sha and row.system_sha in reading.heads:
         chats.append(system_message(reading.heads[row.system_sha]))
-        seqs.append(-1)
     row.tools = tool_list(reading.heads.get(row.tools_sha)) if row.tools_sha else None
     for place, ref in enumerate(segment.refs):
         reply = segment.targets.get(place)
         if reply is not None:
             row.target_places.append(len(chats))
-        said = reading.render(ref)
-        chats += said
-        seqs += [ref if isinstance(ref, int) else -1] * len(said)
+        chats += reading.render(ref)
     row.context_hashes = segment.hashes
     row.item_seqs = [ref for ref in segment.refs if isinstance(ref, int)]
-    stored = [reading.heads_at.get(digest, -1) for digest in (row.system_sha, row.tools_sha)]
-    row.item_seqs += [seq for seq in stored if seq >= 0 and seq not in row.item_seqs]
-    row.message_seqs = seqs
-    row.prompt_seqs = [seq for seq in seqs[: row.target_places[0]] if seq >= 0] + [seq for seq in stored if seq >= 0]
+    found = [reading.heads_at.get(digest, -1) for digest in (row.system_sha, row.tools_sha)]
+    stored = [seq for seq in found if seq >= 0]
+    row.item_seqs += [seq for seq in stored if seq not in row.item_seqs]
+    row.prompt_seqs = [ref for ref in segment.refs[: min(segment.targets)] if isinstance(ref, int)] + stored
     row.context_prompt = hashlib.sha256(b"\n".join(chat.text for chat in chats[: row.target_places[0]])).hexdigest()
     row.seq_from, row.seq_to = min(row.item_seqs), max(row.item_seqs)
     row.blobs = sorted(reading.blobs_of(segment.refs))
@@ -137,13 +129,13 @@ def _targets(row: Candidate, reading: Reading, segment: Segment, chats: list[Cha
         row.target_seqs.append(reply.seq)
         row.target_models.append(reply.model)
         row.target_systems.append(reply.system_no)
-        actions = [f"{reply.seq}.{index}" for index in range(len(reply.call_ids))]
-        row.target_failed.append(any(action in reading.failed_actions for action in actions))
-        row.target_bad.append(not all(is_object(call.arguments) for call in chat.calls))
-        row.target_characters.append(len(chat.text))
+        row.target_failed.append(reply.seq in reading.failed)
         spoken.append(chat.spoken)
+        is_bad = False
         for call in chat.calls:
+            is_bad = is_bad or not is_object(call.arguments)
             spoken += [call.tool.encode(), call.arguments.encode("utf-8", "replace")]
+        row.target_bad.append(is_bad)
         if reply.token_ids is not None:
             ids[str(place)] = _whole(reading, reply.token_ids)
         if reply.logprobs is not None:
@@ -161,7 +153,6 @@ def _whole(reading: Reading, tree: Any) -> Any:
 
 
 def _measure(row: Candidate, chats: list[Chat]) -> None:
-    row.message_count = len(chats)
     row.prompt_characters = sum(len(chat.text) for chat in chats[: row.target_places[0]])
     arguments: list[str] = []
     before: tuple[str, str] | None = None
@@ -169,12 +160,6 @@ def _measure(row: Candidate, chats: list[Chat]) -> None:
     for chat in chats:
         row.surrogates += chat.surrogates
         row.is_text &= chat.is_text
-        row.user_count += chat.role == "user"
-        if not chat.calls:
-            continue
-        row.call_count += len(chat.calls)
-        row.parallel |= len(chat.calls) > 1
-        row.beside |= len(chat.spoken) > 2 and chat.spoken != b"null"
         for call in chat.calls:
             arguments.append(call.arguments)
             run = run + 1 if before == (call.tool, call.arguments) else 1

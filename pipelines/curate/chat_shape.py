@@ -8,7 +8,7 @@ A lone surrogate becomes U+FFFD and is counted; nothing else is changed.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -20,6 +20,8 @@ from .other_shapes import NotSayable, atif_wire, responses_wire
 
 NULL: Final = msgspec.Raw(b"null")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD]")
+_OTHER_ESCAPE: Final = re.compile(rb"\\[u/]")
 _PARTS_OF_CALLS: Final = frozenset({"tool_use", "tool_call", "tool-call", "toolCall", "function_call"})
 _PARTS_OF_TEXT: Final = frozenset({"text", "input_text", "output_text"})
 
@@ -28,7 +30,7 @@ class ShapeRefused(Exception):
     """A message that a chat row cannot hold without losing part of it."""
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True):
     """One call of an assistant message. `arguments` is the text the model emitted."""
 
     call_id: str
@@ -36,7 +38,7 @@ class Call(NamedTuple):
     arguments: str
 
 
-class Chat(NamedTuple):
+class Chat(msgspec.Struct, frozen=True):
     """One message: its JSON text, and what the stages ask about it. `spoken` is what a model emitted of it."""
 
     text: bytes
@@ -53,37 +55,25 @@ class _Function(msgspec.Struct):
     arguments: str
 
 
-class _Call(msgspec.Struct):
-    function: _Function
+class _Call(msgspec.Struct, kw_only=True):
     id: str | None = None
     type: str | None = None
-
-
-class _Wire(msgspec.Struct):
-    role: str
-    content: msgspec.Raw = NULL
-    tool_calls: list[_Call] | None = None
-    reasoning_content: str | None = None
-    tool_call_id: str | None = None
-    function_call: msgspec.Raw = NULL
-    parts: msgspec.Raw = NULL
-
-
-class _OutCall(msgspec.Struct):
-    id: str
-    type: str
     function: _Function
 
 
-class _Out(msgspec.Struct, omit_defaults=True):
-    role: str
-    content: msgspec.Raw | None
-    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
-    tool_calls: list[_OutCall] | msgspec.UnsetType = msgspec.UNSET
-    tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
+class _Message(msgspec.Struct, omit_defaults=True):
+    """A message of this shape as it comes, and, its ids filled in, as it goes into a row."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: msgspec.Raw = NULL
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    function_call: None = None
+    parts: None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Wire).decode
+_decode: Final = msgspec.json.Decoder(_Message).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -93,21 +83,22 @@ def messages_of(wire: bytes | str, call_ids: tuple[str, ...] = ()) -> list[Chat]
     `call_ids` stand in, in order, where calls have no id of their own. Raises `ShapeRefused`.
     """
     data = wire.encode() if isinstance(wire, str) else wire
-    if b"\\ud" not in data and b"\\uD" not in data:
+    if not _has_surrogates(data):
         try:
             message = _decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
             message = None
-        if message is not None and _is_plain(message):
-            return [_plain(message, call_ids)]
+        if message is not None and (chat := _plain(message, call_ids)) is not None:
+            return [chat]
     return _translated(data, call_ids)
 
 
 def tool_message(call_id: str, content: msgspec.Raw) -> Chat:
     """Return the answer to a call; `content` is the JSON string that the model was given."""
-    if b"\\ud" in bytes(content) or b"\\uD" in bytes(content):
+    if _has_surrogates(bytes(content)):
         return _translated(_encode({"role": "tool", "tool_call_id": call_id, "content": content}), ())[0]
-    return Chat(_encode(_Out("tool", content, tool_call_id=call_id)), "tool", (), call_id)
+    message = _Message("tool", msgspec.Raw(_canonical(bytes(content))), tool_call_id=call_id)
+    return Chat(_encode(message), "tool", (), call_id)
 
 
 def untagged(tree: bytes) -> bytes:
@@ -123,31 +114,32 @@ def untagged(tree: bytes) -> bytes:
         return json.dumps(value, ensure_ascii=True, default=repr).encode()
 
 
-def _is_plain(message: _Wire) -> bool:
+def _plain(message: _Message, call_ids: tuple[str, ...]) -> Chat | None:
     content = bytes(message.content)
-    return (
-        (content[:1] == b'"' or content == b"null")
-        and bytes(message.function_call) == b"null"
-        and bytes(message.parts) == b"null"
-        and message.role in ("system", "developer", "user", "assistant", "tool")
-    )
+    if content[:1] != b'"' and content != b"null":
+        return None
+    content = _canonical(content)
+    message.content = msgspec.Raw(content)
+    message.reasoning_content = message.reasoning_content or None
+    message.tool_calls = message.tool_calls or None
+    calls = []
+    for place, one in enumerate(message.tool_calls or ()):
+        one.id = one.id or _at(call_ids, place)
+        one.type = "function"
+        calls.append(Call(one.id, one.function.name, one.function.arguments))
+    call_id = message.tool_call_id or ""
+    message.tool_call_id = call_id if message.role == "tool" else None
+    spoken = content if message.role == "assistant" else b""
+    return Chat(_encode(message), message.role, tuple(calls), call_id, spoken)
 
 
-def _plain(message: _Wire, call_ids: tuple[str, ...]) -> Chat:
-    out = _Out(message.role, message.content)
-    if message.reasoning_content:
-        out.reasoning_content = message.reasoning_content
-    if message.role == "tool":
-        out.tool_call_id = message.tool_call_id or ""
-    calls: tuple[Call, ...] = ()
-    if message.tool_calls:
-        out.tool_calls = [
-            _OutCall(one.id or _at(call_ids, place), "function", one.function)
-            for place, one in enumerate(message.tool_calls)
-        ]
-        calls = tuple(Call(one.id, one.function.name, one.function.arguments) for one in out.tool_calls)
-    spoken = bytes(message.content) if message.role == "assistant" else b""
-    return Chat(_encode(out), message.role, calls, message.tool_call_id or "", spoken)
+def _has_surrogates(text: bytes) -> bool:
+    return b"\\" in text and _SURROGATE_ESCAPE.search(text) is not None
+
+
+def _canonical(text: bytes) -> bytes:
+    """Return a JSON string as msgspec writes it: rows go into files without another reading."""
+    return _encode(msgspec.json.decode(text)) if b"\\" in text and _OTHER_ESCAPE.search(text) else text
 
 
 def _at(call_ids: tuple[str, ...], place: int) -> str:
@@ -222,7 +214,7 @@ def _from_dict(wire: dict[str, Any], role: str, call_ids: tuple[str, ...]) -> Ch
     if role == "tool":
         out["tool_call_id"] = call_id
     out, surrogates = _mended(out)
-    calls = [Call(*(_SURROGATE.sub("\ufffd", part) for part in call)) for call in calls]
+    calls = [Call(*(_SURROGATE.sub("\ufffd", part) for part in msgspec.structs.astuple(call))) for call in calls]
     content = out["content"]
     spoken = _encode(content) if role == "assistant" and isinstance(content, str) else b""
     is_text = content is None or isinstance(content, str)

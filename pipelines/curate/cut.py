@@ -230,7 +230,7 @@ def _objects(sources: Sources, kept: Kept) -> list[str]:
     from .tasks import read_table
 
     heads = sources.trajectories("task").select("tenant", "trajectory_id", "head_hash")
-    rows = kept.features(heads).select("tenant", "blobs").explode("blobs").drop_nulls().unique()
+    rows = kept.features(heads, ["blobs"]).select("tenant", "blobs").explode("blobs").drop_nulls().unique()
     if not len(rows):
         return []
     blobs = read_table(sources.lake, sources.snapshot, "blobs", ["tenant", "sha256", "path"])

@@ -7,7 +7,7 @@ What is computed here depends on `ExtractKey` alone, so it is kept and used agai
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from .items import KINDS_READ, Reading
 from .pii import count_pii
 from .segments import UndeclaredDiscontinuity, cut
 
-EXTRACT_VERSION: Final = 4
+EXTRACT_VERSION: Final = 5
 """Raised with every change of what a candidate row holds: kept rows of another version are not used."""
 
 EVENT_COLUMNS: Final = ("tenant", "trajectory_id", "sequence_number", "event_type", "payload")
@@ -38,13 +38,13 @@ CHAIN_COLUMNS: Final = (
 )
 
 MASKS: Final = (
+    (r"[^\S ]\s*| \s+", " "),
     (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<uuid>"),
     (r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?", "<time>"),
     (r"\b(call|toolu|chatcmpl|msg|resp|req)_[A-Za-z0-9]+", "<id>"),
     (r"\b\d{10,19}\b", "<number>"),
-    (r"\s+", " "),
 )  # fmt: skip
-"""What exact duplicates may differ in: ids and times."""
+"""What exact duplicates may differ in: white space, ids and times. The first leaves one space between words."""
 
 LEAKS: Final = (
     r"git\s+(-\S+\s+)*log\b[^|;&]*\s(--all|-S|-G|-p|--patch|--reflog)",
@@ -54,6 +54,9 @@ LEAKS: Final = (
     r"git\s+(-\S+\s+)*(checkout|cherry-pick|diff)\s+(-\S+\s+)*(origin/\S+|[0-9a-f]{12,40})\b",
 )
 """Commands that read a fix out of a repository's own history."""
+
+SHARE_BYTES: Final = 8 * 1024 * 1024
+"""Text whose words are in memory at once, each in a row of its own."""
 
 SIGNATURE_SIZE: Final = 112
 """MinHash values of a row: 14 bands of 8."""
@@ -184,36 +187,34 @@ def broken_chains(events: pl.DataFrame, heads: Mapping[tuple[str, str], str]) ->
     Every event is hashed onto the stored hash of the one before it; all equal means that the chain is whole. The text
     of design/events.md, *Hash chain*, is put together column by column; only the hashing is done one by one.
     """
-    texts = events.select(pl.concat_str("salt", "payload", separator="\n").cast(pl.Binary))["salt"].to_list()
-    made = [None if text is None else sha256(text).hexdigest() for text in texts]
-    first = pl.struct("tenant", "trajectory_id").rle_id().diff().fill_null(1) != 0
-    begun = events.filter(first).select("tenant", "trajectory_id").unique(maintain_order=True)
-    starts = {place: genesis(*place).hex() for place in begun.iter_rows()}
-    named = events.select(
-        "tenant", "trajectory_id", "sequence_number", "cryptographic_hash", first.alias("first"),
-        pl.col("cryptographic_hash").shift().alias("before"), pl.Series("made", made, pl.String),
+    made = _hashes(events.select(pl.concat_str("salt", "payload", separator="\n")).to_series())
+    number = events.select(pl.struct("tenant", "trajectory_id").rle_id()).to_series()
+    first = number.diff().fill_null(1) != 0
+    begun = events.filter(first).select("tenant", "trajectory_id")
+    starts = pl.Series([genesis(*place).hex() for place in begun.iter_rows()], dtype=pl.String).gather(number)
+    before = pl.when(first).then(starts).otherwise(pl.col("cryptographic_hash").shift())
+    chain = events.select(
         pl.concat_str(
-            "tenant", "trajectory_id", "sequence_number", "event_type", "schema_version", "fencing_token", "turn",
-            pl.col("recorded_at").dt.epoch("us"), separator="\n",
-        ).alias("text"),
-    ).join(
-        begun.with_columns(pl.Series("start", list(starts.values()), pl.String)),
-        on=["tenant", "trajectory_id"], how="left", maintain_order="left",
-    )  # fmt: skip
-    before = pl.when(pl.col("first")).then(pl.col("start")).otherwise(pl.col("before"))
-    chain = named.select(pl.concat_str(before, "text", "made", separator="\n").cast(pl.Binary).alias("text"))
-    hashed = [None if text is None else sha256(text).hexdigest() for text in chain["text"].to_list()]
-    checked = named.with_columns(pl.Series("hashed", hashed, pl.String))
-    wrong = checked.filter(~pl.col("hashed").eq_missing(pl.col("cryptographic_hash")))
+            before, "tenant", "trajectory_id", "sequence_number", "event_type", "schema_version", "fencing_token",
+            "turn", pl.col("recorded_at").dt.epoch("us"), made, separator="\n",
+        )
+    ).to_series()  # fmt: skip
+    wrong = events.filter(~pl.col("cryptographic_hash").eq_missing(_hashes(chain)))
     found = {
         (tenant, name): f"chain: event {seq} does not hash to what is stored"
         for tenant, name, seq in wrong.select("tenant", "trajectory_id", "sequence_number").reverse().iter_rows()
     }
-    last = checked.group_by("tenant", "trajectory_id").agg(pl.col("cryptographic_hash").last())
+    last = events.filter(first.shift(-1, fill_value=True)).select("tenant", "trajectory_id", "cryptographic_hash")
     for tenant, name, digest in last.iter_rows():
         if heads.get((tenant, name)) and heads[tenant, name] != digest:
             found.setdefault((tenant, name), "truncated: the last event is not the head")
     return found
+
+
+def _hashes(texts: pl.Series) -> pl.Series:
+    """Return the SHA-256 of each text, null where there is none."""
+    data = texts.cast(pl.Binary).to_list()
+    return pl.Series([None if one is None else sha256(one).hexdigest() for one in data], dtype=pl.String)
 
 
 def _frame(rows: list[Candidate]) -> pl.DataFrame:
@@ -232,11 +233,8 @@ def candidate_schema() -> dict[str, Any]:
 
 def _features(frame: pl.DataFrame, key: ExtractKey, inputs: Inputs) -> pl.DataFrame:
     """Add what is computed column by column, and drop the texts that only served it."""
-    masked = pl.col("train_text")
-    for pattern, name in MASKS:
-        masked = masked.str.replace_all(pattern, name)
-    frame = frame.with_columns(masked.alias("masked"))
-    digests = [hashlib.sha256(text.encode()).hexdigest() for text in frame["masked"].to_list()]
+    spaced = masked(frame["train_text"], MASKS[:1])
+    frame = frame.with_columns(masked(spaced, MASKS[1:]).alias("masked"))
     leak = pl.lit(None, pl.String)
     if key.leaks:
         suspects = pl.col("call_text").str.contains_any(["git"]) if key.leaks == LEAKS else pl.lit(True)
@@ -244,9 +242,9 @@ def _features(frame: pl.DataFrame, key: ExtractKey, inputs: Inputs) -> pl.DataFr
             pl.coalesce(*(pl.col("call_text").str.extract(f"({pattern})", 1) for pattern in key.leaks))
         )
     frame = frame.with_columns(
-        pl.Series("dup_sha", digests, pl.String),
+        _hashes(frame["masked"]).alias("dup_sha"),
         leak.alias("leak"),
-        _repeated_share(frame).alias("loop_ratio"),
+        _repeated_share(spaced).alias("loop_ratio"),
         pl.col("messages").str.len_bytes().cast(pl.Int64).alias("characters"),
     )
     frame = frame.with_columns(*_tokens(frame, key.counter))
@@ -262,21 +260,39 @@ def _features(frame: pl.DataFrame, key: ExtractKey, inputs: Inputs) -> pl.DataFr
     return frame.drop("masked", "train_text", "call_text").sort("row_key", "segment_no")
 
 
-def _repeated_share(frame: pl.DataFrame) -> pl.Series:
-    """Return, per row, how much of its targets' text is words said before (five at a time); 0 for short texts."""
-    shares = []
-    for text in frame["train_text"].to_list():
-        words = text.split() if len(text) >= 1000 else ()
-        if len(words) < 50:
-            shares.append(0.0)
-            continue
-        runs = set(zip(words, words[1:], words[2:], words[3:], words[4:], strict=False))
-        shares.append(1.0 - len(runs) / (len(words) - 4))
-    return pl.Series("loop_ratio", shares, pl.Float64)
+def masked(texts: pl.Series, masks: Sequence[tuple[str, str]] = MASKS) -> pl.Series:
+    """Return the texts without what exact duplicates may differ in."""
+    for pattern, name in masks:
+        texts = texts.str.replace_all(pattern, name)
+    return texts
+
+
+def _repeated_share(texts: pl.Series) -> pl.Series:
+    """Return, per text of words with one space between, how much of it is words said before (five at a time); 0 for
+    short texts. Words are compared by hash, and so are runs of five."""
+    frame = texts.alias("text").to_frame().with_row_index("row")
+    long = frame.filter(pl.col("text").str.len_chars() >= 1000)
+    part = pl.col("text").str.len_bytes().cast(pl.Int64).cum_sum() // SHARE_BYTES
+    found = [pl.DataFrame(schema={"row": pl.UInt32, "share": pl.Float64})]
+    found += [_shares(one) for one in long.with_columns(part.alias("part")).partition_by("part", include_key=False)]
+    return frame.join(pl.concat(found), on="row", how="left", maintain_order="left")["share"].fill_null(0.0)
+
+
+def _shares(texts: pl.DataFrame) -> pl.DataFrame:
+    words = texts.select("row", pl.col("text").str.split(" ")).explode("text").filter(pl.col("text") != "")
+    word = pl.col("text").hash()
+    run = word
+    for place in range(1, 5):
+        run = run * 31 + word.shift(-place)
+    whole = pl.col("row").shift(-4) == pl.col("row")
+    runs = words.select("row", run.alias("run"), whole.alias("whole")).filter("whole")
+    counted = runs.group_by("row").agg(pl.col("run").n_unique().alias("different"), pl.len().alias("runs"))
+    share = pl.when(pl.col("runs") >= 46).then(1.0 - pl.col("different") / pl.col("runs"))
+    return counted.select("row", share.alias("share"))
 
 
 def _tokens(frame: pl.DataFrame, counter: str) -> list[pl.Expr | pl.Series]:
-    """Return tokens of the row, of the prompt before its first target, and of each target."""
+    """Return tokens of the row, and of the prompt before its first target."""
     from .counting import characters_per_token, counter_of
 
     per = characters_per_token(counter)
@@ -284,18 +300,15 @@ def _tokens(frame: pl.DataFrame, counter: str) -> list[pl.Expr | pl.Series]:
         return [
             (pl.col("characters") / per).ceil().cast(pl.Int64).alias("tokens"),
             (pl.col("prompt_characters") / per).ceil().cast(pl.Int64).alias("prompt_tokens"),
-            (pl.col("target_characters").list.sum() / per).ceil().cast(pl.Int64).alias("target_tokens"),
         ]
     count = counter_of(counter)
-    whole, prompt, target = [], [], []
+    whole, prompt = [], []
     for text, places in zip(frame["messages"].to_list(), frame["target_places"].to_list(), strict=True):
         sizes = [count(msgspec.json.encode(one).decode()) for one in msgspec.json.decode(text)] if text else []
         whole.append(sum(sizes))
         prompt.append(sum(sizes[: places[0]]) if places else 0)
-        target.append(sum(sizes[place] for place in places))
     return [
         pl.Series("tokens", whole, pl.Int64), pl.Series("prompt_tokens", prompt, pl.Int64),
-        pl.Series("target_tokens", target, pl.Int64),
     ]  # fmt: skip
 
 

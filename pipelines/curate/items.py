@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -48,13 +48,25 @@ class _Message(_Fields):
     origin: str = ""
 
 
+class Head(msgspec.Struct, frozen=True):
+    """Hashes of what a model call stood on beside its messages."""
+
+    system: str = ""
+    tools: str = ""
+    template: str = ""
+    tokenizer: str = ""
+
+
+NO_HEAD: Final = Head()
+
+
 class _Built(_Fields):
     context_hash: str = ""
     purpose: str = "act"
     base: int | tuple[int, int] | None = None
     keep: int = 0
     append: tuple[int | tuple[int, int], ...] = ()
-    head: dict[str, str] = msgspec.field(default_factory=dict)
+    head: Head = NO_HEAD
     stored: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
 
 
@@ -119,32 +131,33 @@ _DECODERS: Final[dict[str, Callable[[str], Any]]] = {
 }  # fmt: skip
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
     """A kept reply of the trajectory itself, in order, with the context it answered."""
 
     seq: int
     context: Ref | None
     purpose: str
-    head: tuple[str, str, str, str]
+    head: Head
     model: str
     system_no: int
     stop_reason: str
-    call_ids: tuple[str, ...]
     token_ids: Any
     logprobs: Any
 
 
-class Item(NamedTuple):
-    """A context item as recorded: which type of event holds it, and its body."""
+class Item(msgspec.Struct, frozen=True):
+    """A context item as recorded: which type of event holds it, its body, and the ids of a reply's calls."""
 
     kind: str
     hash: str
     body: Any
     live: bool
+    call_ids: tuple[str, ...] = ()
 
 
 class Reading:
-    """What curation knows of one trajectory after its events were read in order."""
+    """What curation knows of one trajectory after its events were read in order. `failed`: replies with a call whose
+    result is an error."""
 
     def __init__(self, fetch: Fetch) -> None:
         self.fetch = fetch
@@ -155,11 +168,11 @@ class Reading:
         self.breaks: list[int] = []
         self.heads: dict[str, bytes] = {}
         self.heads_at: dict[str, int] = {}
-        self.failed_actions: set[str] = set()
-        self.calls: dict[str, tuple[str, str]] = {}
+        self.failed: set[int] = set()
+        self.call_ids: dict[str, str] = {}
         self.is_subagent = False
         self.live = True
-        self._open_purpose: dict[Ref, tuple[str, tuple[str, str, str, str]]] = {}
+        self._open_purpose: dict[Ref, tuple[str, Head]] = {}
         self._results: set[str] = set()
         self._latest: Ref | None = None
         self._blobs: dict[Ref, frozenset[str]] = {}
@@ -175,7 +188,7 @@ class Reading:
             body = decoder(payload)
             ref: Ref = (up, seq) if up else seq
             _STEPS[kind](self, ref, seq, body, up, seq in given_up)
-            if '"$blob"' in payload:
+            if "$" in payload and '"$blob"' in payload:
                 self._blobs[ref] = frozenset(_BLOB.findall(payload))
 
     # -- one step per type
@@ -193,8 +206,7 @@ class Reading:
             body.base = shifted(body.base, up)
             body.append = tuple(cast(Ref, shifted(one, up)) for one in body.append)
         self.builds.extend(ref, cast(ContextBuilt, body))
-        head = tuple(body.head.get(part, "") for part in ("system", "tools", "template", "tokenizer"))
-        self._open_purpose[ref] = body.purpose, cast(tuple[str, str, str, str], head)
+        self._open_purpose[ref] = body.purpose, body.head
         self.appends[ref] = body
         self._latest = ref
         for digest, tree in body.stored.items():
@@ -204,26 +216,26 @@ class Reading:
     def _replied(self, ref: Ref, seq: int, body: _Replied, up: int, given_up: bool) -> None:
         if body.status != "kept":
             return
-        self.items[ref] = Item("ModelReplied", body.item_hash, body, self.live)
         prefix = f"^{up}:" if up else ""
-        ids = tuple(call.provider_id or f"call_{seq}_{place}" for place, call in enumerate(body.calls))
-        for place, call in enumerate(body.calls):
-            self.calls[f"{prefix}{seq}.{place}"] = ids[place], call.tool
+        ids = tuple([call.provider_id or f"call_{seq}_{place}" for place, call in enumerate(body.calls)])
+        for place, call_id in enumerate(ids):
+            self.call_ids[f"{prefix}{seq}.{place}"] = call_id
+        self.items[ref] = Item("ModelReplied", body.item_hash, body, self.live, ids)
         if up or given_up:
             return
         context = body.context if body.context is not None else self._latest
-        purpose, head = "act", ("", "", "", "")
+        purpose, head = "act", NO_HEAD
         if context is not None:
             purpose, head = self._open_purpose.get(context, (purpose, head))
         self.replies.append(
             Reply(seq, context, purpose, head, body.served_model, body.system_no,
-                  body.stop_reason or "", ids, body.token_ids, body.logprobs)
+                  body.stop_reason or "", body.token_ids, body.logprobs)
         )  # fmt: skip
 
     def _result(self, ref: Ref, seq: int, body: _Result, up: int, _: bool) -> None:
         self._outcome(ref, seq, "ToolResult", body, up)
-        if body.status == "error" and not up:
-            self.failed_actions.add(body.action_id)
+        if body.status == "error" and body.action_id in self.call_ids and not up:
+            self.failed.add(int(body.action_id.partition(".")[0]))
 
     def _settled(self, ref: Ref, seq: int, body: _Settled, up: int, _: bool) -> None:
         self._outcome(ref, seq, "ToolSettled", body, up)
@@ -288,10 +300,9 @@ class Reading:
                 raise
             return messages_of(b'{"role":"user","content":' + bytes(content) + b"}")
 
-    def _render_reply(self, ref: Ref, item: Item) -> list[Chat]:
+    def _render_reply(self, _: Ref, item: Item) -> list[Chat]:
         body: _Replied = item.body
-        seq = ref if isinstance(ref, int) else ref[1]
-        ids = tuple(call.provider_id or f"call_{seq}_{place}" for place, call in enumerate(body.calls))
+        ids = item.call_ids
         if bytes(body.wire) != b"null":
             return messages_of(self._tree(bytes(body.wire)), ids)
         raw = body.raw
@@ -335,8 +346,7 @@ class Reading:
         return messages_of(b'{"role":"user","content":' + content + b"}")
 
     def _call_id(self, action_id: str, provider_id: str) -> str:
-        known = self.calls.get(action_id)
-        return known[0] if known is not None else provider_id or action_id
+        return self.call_ids.get(action_id) or provider_id or action_id
 
     def _value(self, tree: bytes) -> Any:
         value = msgspec.json.decode(tree)

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -40,9 +40,10 @@ SMALL_BYTES: Final = 32 * 1024 * 1024
 SMALL_PARTS_MAX: Final = 24
 """Parts smaller than `SMALL_BYTES` are merged once there are more than this many."""
 
-HEAVY: Final = ("messages", "tools", "context_hashes", "token_ids", "logprobs", "target_characters")
+HEAVY: Final = ("messages", "tools", "context_hashes", "token_ids", "logprobs")
 """Columns that only writing reads."""
 KEY: Final = ["tenant", "trajectory_id", "head_hash"]
+ROW_KEY: Final = (*KEY, "row_key", "segment_no")
 
 Run = Callable[[str, int], None]
 """Runs the tasks of the plan at a path; the number is how many there are."""
@@ -94,21 +95,22 @@ class Kept:
         self._merge_small()
         return len(absent)
 
-    def features(self, wanted: pl.DataFrame) -> pl.DataFrame:
-        """Return every light column of the rows of `wanted`, one row per segment, by row key and segment."""
-        return self._rows(wanted, None, light=True)
+    def features(self, wanted: pl.DataFrame, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return every light column, or the keys and those named, of the rows of `wanted`, by row key and segment."""
+        return self._rows(wanted, None, None if columns is None else (*ROW_KEY, *columns))
 
     def rows(self, wanted: pl.DataFrame, low: str, high: str) -> pl.DataFrame:
-        """Return whole rows of `wanted` whose row key is in [low, high), by row key and segment."""
-        return self._rows(wanted, (low, high), light=False)
+        """Return the heavy columns of the rows of `wanted` whose row key is in [low, high), by row key and segment."""
+        return self._rows(wanted, (low, high), (*ROW_KEY, *HEAVY))
 
-    def _rows(self, wanted: pl.DataFrame, keys: tuple[str, str] | None, *, light: bool) -> pl.DataFrame:
+    def _rows(
+        self, wanted: pl.DataFrame, keys: tuple[str, str] | None, columns: tuple[str, ...] | None
+    ) -> pl.DataFrame:
         parts = []
         heads = wanted.select(KEY).unique()
         for path in self.parts():
             scan = scan_parquet(path)
-            if light:
-                scan = scan.drop(HEAVY)
+            scan = scan.drop(HEAVY) if columns is None else scan.select(columns)
             if keys is not None:
                 scan = scan.filter((pl.col("row_key") >= keys[0]) & (pl.col("row_key") < keys[1]))
             rows = scan.collect()
@@ -118,7 +120,7 @@ class Kept:
             from .extract import empty_rows
 
             rows = empty_rows()
-            return rows.drop(HEAVY) if light else rows
+            return rows.drop(HEAVY) if columns is None else rows.select(columns)
         whole = pl.concat(parts, rechunk=False).unique(["tenant", "trajectory_id", "segment_no"], keep="any")
         return whole.sort("row_key", "tenant", "trajectory_id", "segment_no")
 
@@ -142,7 +144,7 @@ def run_here(plan_path: str, count: int) -> None:
 
 
 def pool_of(workers: int) -> Run:
-    """Return a runner of tasks in `workers` processes; one task or one worker stays in this process."""
+    """Return a runner of tasks in `workers` processes, of which this one is one."""
 
     def run(plan_path: str, count: int) -> None:
         if workers <= 1 or count <= 1:
@@ -155,9 +157,15 @@ def pool_of(workers: int) -> Run:
         context = multiprocessing.get_context("spawn")
         threads, os.environ["POLARS_MAX_THREADS"] = os.environ.get("POLARS_MAX_THREADS"), "1"
         try:
-            with ProcessPoolExecutor(min(workers, count), mp_context=context) as pool:
-                for done in [pool.submit(run_task, plan_path, number) for number in range(count)]:
-                    done.result()
+            with ProcessPoolExecutor(min(workers, count) - 1, mp_context=context) as pool:
+                begun = [pool.submit(run_task, plan_path, number) for number in range(count)]
+                # From the end, what no child has taken yet.
+                for number in reversed(range(count)):
+                    if begun[number].cancel():
+                        run_task(plan_path, number)
+                for task in begun:
+                    if not task.cancelled():
+                        task.result()
         finally:
             if threads is None:
                 del os.environ["POLARS_MAX_THREADS"]

@@ -74,12 +74,13 @@ class Template:
 
     def check(self, sample: Sample) -> Verdict:
         """Return whether one row says exactly what the model saw and said, and that nothing of it was lost."""
+        messages, tools = sample.messages, sample.tools
         try:
-            whole = self.render(sample.messages, sample.tools, prompt=False)
+            whole = self.render(messages, tools, prompt=False)
             for place in (place for place, flag in enumerate(sample.train) if flag):
-                before = self.render(sample.messages[:place], sample.tools, prompt=True)
-                after = self.render(sample.messages[: place + 1], sample.tools, prompt=False)
-                if lost := self._lost(sample, place, after):
+                before = self.render(messages[:place], tools, prompt=True)
+                after = self.render(messages[: place + 1], tools, prompt=False)
+                if lost := self._lost(messages[: place + 1], tools, after):
                     return Verdict(False, place, lost)
                 # The prompt as it was shown, and the reply as it was sampled: later turns may rewrite either.
                 if not whole.startswith(before) or not whole.startswith(after):
@@ -88,15 +89,14 @@ class Template:
             return Verdict(False, -1, f"{type(error).__name__}: {error}"[:200])
         return Verdict(True)
 
-    def _lost(self, sample: Sample, place: int, rendered: str) -> str:
-        """Return what of a reply the render does not show: what can be taken out without a change."""
-        message = sample.messages[place]
+    def _lost(self, messages: list[dict[str, Any]], tools: Any, rendered: str) -> str:
+        """Return what of the last message, a reply, the render does not show: what may go without a change."""
+        place, message = len(messages) - 1, messages[-1]
         calls = message.get("tool_calls") or []
 
         def same_as(**changes: Any) -> bool:
             try:
-                changed = [*sample.messages[:place], {**message, **changes}]
-                return self.render(changed, sample.tools, prompt=False) == rendered
+                return self.render([*messages[:-1], {**message, **changes}], tools, prompt=False) == rendered
             except Exception:  # noqa: BLE001  # a template that minds the change shows what was changed
                 return False
 

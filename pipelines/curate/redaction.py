@@ -19,23 +19,25 @@ def redact(sample: Sample, policy: Policy, *, secret: bool, pii: bool) -> str | 
     What was put in place of what stands in `redactions`: kinds and counts, and the hash of the text before.
     """
     counts: dict[str, int] = {}
-    before = hashlib.sha256(msgspec.json.encode(sample.messages)).hexdigest()
+    messages = sample.messages
+    before = hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
     if secret and policy.secrets.action == "redact":
-        for message in sample.messages:
+        for message in messages:
             if message["role"] != "assistant" and isinstance(message.get("content"), str):
                 message["content"], kinds = redacted(message["content"])
                 for kind in kinds:
                     counts[kind] = counts.get(kind, 0) + 1
-        if find(msgspec.json.encode(sample.messages).decode()):
+        if find(msgspec.json.encode(messages).decode()):
             return "secret"
     if pii and policy.pii.action == "redact":
         finder = finder_of(policy.pii.finder)
         known: dict[str, str] = {}
-        sample.messages = [_mapped(one, finder, known) for one in sample.messages]
+        messages = [_mapped(one, finder, known) for one in messages]
         for mark in known.values():
             kind = mark[1:].rpartition("_")[0]
             counts[kind] = counts.get(kind, 0) + 1
     if counts:
+        sample.texts = [msgspec.json.encode(message) for message in messages]
         facts = {"version": REDACTION_VERSION, "counts": dict(sorted(counts.items())), "before": before}
         sample.facts["redactions"] = msgspec.json.encode(facts).decode()
         tail = hashlib.sha256(f"{sample.sample_id}\nredaction {REDACTION_VERSION}".encode()).hexdigest()[:32]

@@ -14,6 +14,11 @@ import msgspec
 import pyarrow as pa
 
 REDACTION_VERSION: Final = 1
+REPLY: Final = b'{"role":"assistant"'
+"""How the text of a model's message begins."""
+
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -62,31 +67,40 @@ ROW_SCHEMA: Final = pa.schema(
 
 
 class Sample(msgspec.Struct, kw_only=True):
-    """One row. `messages` are OpenAI chat messages; `train` has one flag per message; `facts` the other columns."""
+    """One row. `texts` are OpenAI chat messages, each as msgspec writes it with its role first, and go into files as
+    they stand; `train` has one flag per message; `tools_json` is the text of the tools; `facts` the other columns."""
 
-    messages: list[dict[str, Any]]
+    texts: list[bytes]
     train: list[bool]
-    tools: list[dict[str, Any]] | None
+    tools_json: str | None
     facts: dict[str, Any]
 
     @property
     def sample_id(self) -> str:
         return str(self.facts["sample_id"])
 
-    def as_row(self, messages_json: str) -> dict[str, Any]:
-        """Return the row of the canonical table; `messages_json` is the text of the messages."""
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the messages as new trees."""
+        return [_decode(text) for text in self.texts]
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """Return the tools as a new tree."""
+        return None if self.tools_json is None else msgspec.json.decode(self.tools_json)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the row of the canonical table."""
         return {
             **self.facts,
-            "messages_json": messages_json,
-            "tools_json": None if self.tools is None else msgspec.json.encode(self.tools).decode(),
+            "messages_json": (b"[" + b",".join(self.texts) + b"]").decode(),
+            "tools_json": self.tools_json,
             "train": self.train,
         }
 
     def whole_mask(self) -> bool:
         """Return whether every assistant message trains."""
-        return all(
-            flag for message, flag in zip(self.messages, self.train, strict=True) if message["role"] == "assistant"
-        )
+        return all(flag for text, flag in zip(self.texts, self.train, strict=True) if text.startswith(REPLY))
 
     def steps(self) -> Iterable[Sample]:
         """Yield one row for each trained message: all before it as prompt, it alone as target."""
@@ -101,7 +115,10 @@ class Sample(msgspec.Struct, kw_only=True):
             for name in ("prompt_ids_json", "completion_ids_json", "logprobs_json"):
                 facts[name] = _of_place(self.facts[name], place)
             yield Sample(
-                messages=self.messages[: place + 1], train=[False] * place + [True], tools=self.tools, facts=facts
+                texts=self.texts[: place + 1],
+                train=[False] * place + [True],
+                tools_json=self.tools_json,
+                facts=facts,
             )
 
 
@@ -125,7 +142,7 @@ def sample_of(row: Mapping[str, Any], policy_sha256: str) -> Sample:
     """Return the sample of a chosen candidate row (all its columns, and those the stages added)."""
     places: list[int] = row["train_places"]
     end = places[-1] + 1
-    messages = msgspec.json.decode(row["messages"])[:end]
+    texts = [bytes(text) for text in _split(row["messages"])[:end]]
     train = [False] * end
     for place in places:
         train[place] = True
@@ -162,14 +179,13 @@ def sample_of(row: Mapping[str, Any], policy_sha256: str) -> Sample:
         "dedup_cluster": row["dedup_cluster"],
         "redactions": None,
         "surrogates": row["surrogates"],
-        "tokens": row["tokens"],
-        "target_tokens": row["target_tokens"],
+        "tokens": 0,
+        "target_tokens": 0,
         "prompt_ids_json": prompts,
         "completion_ids_json": ids,
         "logprobs_json": _kept(row["logprobs"], set(places)),
     }
-    tools = None if row["tools"] is None else msgspec.json.decode(row["tools"])
-    return Sample(messages=messages, train=train, tools=tools, facts=facts)
+    return Sample(texts=texts, train=train, tools_json=row["tools"], facts=facts)
 
 
 def _token_ids(text: str | None, places: set[int]) -> tuple[str | None, str | None]:

@@ -11,6 +11,7 @@ import os
 import re
 import secrets as randomness
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,14 +25,16 @@ from trajlake.pipelines.places import entries, make_directory, put_if_absent
 from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
 
 from .secret_rules import PREFILTER, SCANNER_VERSION, WORDS, Found, find, suspicious
-from .tasks import plan_tasks, read_slices, read_table
+from .tasks import Slice, plan_tasks, read_slices, read_table
 
 SCANNED_SCHEMA: Final[dict[str, Any]] = {
     "tenant": pl.String, "trajectory_id": pl.String, "last_sequence": pl.Int64, "head_hash": pl.String,
     "sha256": pl.String,
 }  # fmt: skip
-_ANY: Final = "|".join(map(re.escape, PREFILTER))
-_ANY_WORD: Final = "(?i)" + "|".join(map(re.escape, WORDS))
+THREADS: Final = 2
+"""Tasks in memory at once: one is read while another is looked through, and neither holds Python's lock for long."""
+LITERALS_AT_ONCE: Final = 64
+"""Literals of one expression: up to so many are looked for with vector instructions, more by a slower automaton."""
 COLUMNS: Final = ["tenant", "trajectory_id", "sequence_number", "cryptographic_hash", "payload"]
 
 
@@ -56,11 +59,11 @@ def scan(lake: Lake, snapshot: Snapshot) -> ScanReport:
     before = known_findings(lake)
     seen = set(before["offset_hash"].to_list())
     payloads = found = 0
-    for slices in plan_tasks(lake.files(snapshot, "events"), wanted):
-        rows = read_slices(slices, COLUMNS).filter(pl.col("payload").is_not_null())
-        fresh = _not_scanned(rows, known)
-        payloads += len(fresh)
-        found += _note(lake, _in_payloads(fresh), seen)
+    tasks = plan_tasks(lake.files(snapshot, "events"), wanted)
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="trajlake-scan") as pool:
+        for count, findings in pool.map(lambda slices: _in_events(slices, known), tasks):
+            payloads += count
+            found += _note(lake, findings, seen)
     blobs = read_table(lake, snapshot, "blobs", ["tenant", "sha256", "path"])
     absent = blobs.join(known, on=["tenant", "sha256"], how="anti").sort("tenant", "sha256")
     found += _note(lake, _in_blobs(lake, absent), seen)
@@ -102,8 +105,23 @@ def _not_scanned(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     return joined.filter(pl.col("sequence_number") > pl.col("_read").fill_null(-1)).drop("_read")
 
 
+def _suspicious(text: pl.Expr) -> pl.Expr:
+    """Return whether a text is worth `find`, as `secret_rules.suspicious` does for one."""
+    found = text.str.contains("(?i)" + "|".join(map(re.escape, WORDS)))
+    for first in range(0, len(PREFILTER), LITERALS_AT_ONCE):
+        found |= text.str.contains("|".join(map(re.escape, PREFILTER[first : first + LITERALS_AT_ONCE])))
+    return found
+
+
+def _in_events(slices: list[Slice], known: pl.DataFrame) -> tuple[int, list[dict[str, Any]]]:
+    """Return how many payloads of a task are looked at, and what is found in them."""
+    rows = read_slices(slices, COLUMNS).filter(pl.col("payload").is_not_null())
+    fresh = _not_scanned(rows, known)
+    return len(fresh), _in_payloads(fresh)
+
+
 def _in_payloads(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    suspects = rows.filter(pl.col("payload").str.contains(_ANY) | pl.col("payload").str.contains(_ANY_WORD))
+    suspects = rows.filter(_suspicious(pl.col("payload")))
     columns = suspects.select("tenant", "trajectory_id", "sequence_number", "payload")
     return [
         {**_row(tenant, one, f"{tenant}\n{name}\n{seq}"), "trajectory_id": name, "sequence_number": seq}

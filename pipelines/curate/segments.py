@@ -15,7 +15,7 @@ import msgspec
 
 from trajlake.schemas.events import Ref
 
-from .items import Reading, Reply
+from .items import Head, Reading, Reply
 
 SUMMARY_PURPOSES: Final = frozenset({"compact", "compaction", "summarize", "summarise", "summary"})
 
@@ -30,7 +30,7 @@ class Segment(msgspec.Struct):
     number: int
     kind: str
     purpose: str
-    head: tuple[str, str, str, str]
+    head: Head
     refs: list[Ref]
     hashes: list[str]
     targets: dict[int, Reply]

@@ -48,7 +48,7 @@ def admitted(sources: Sources, loaded: Loaded, kept: Kept, funnel: Funnel, run: 
     everything = sources.trajectories(policy.split.group)
     rows = admission.eligible(everything, policy, funnel)
     read_anew = kept.bring(sources.snapshot, rows, loaded.evaluations, run)
-    light = kept.features(rows)
+    light = kept.features(rows, ["error", "detail", "is_last", "stop_reason"])
     errors = light.filter((pl.col("segment_no") < 0) & pl.col("error").is_in(["integrity", "undeclared_discontinuity"]))
     rows = admission.whole(rows, errors.select(*KEY, "error", "detail"), funnel)
     judgements = sources.judgements()
@@ -121,7 +121,7 @@ def scrubbed(rows: pl.DataFrame, sources: Sources, policy: Policy, funnel: Funne
 
 def train_texts(kept: Kept, some: pl.DataFrame) -> list[str]:
     """Return what the targets of `some` rows emitted, ids and times masked, in the rows' order."""
-    from .extract import MASKS
+    from .extract import masked
 
     if not len(some):
         return []
@@ -129,16 +129,15 @@ def train_texts(kept: Kept, some: pl.DataFrame) -> list[str]:
     low, high = keys[0], keys[-1] + "g"
     whole = kept.rows(some.select("tenant", "trajectory_id", "head_hash"), low, high)
     texts: dict[tuple[str, int], str] = {}
-    wanted = whole.join(some.select(*KEY, "segment_no"), on=[*KEY, "segment_no"], how="semi")
+    places = some.select(*KEY, "segment_no", "target_places")
+    wanted = whole.join(places, on=[*KEY, "segment_no"], how="inner")
     for key, number, messages, places in wanted.select(
         "row_key", "segment_no", "messages", "target_places"
     ).iter_rows():
         tree = msgspec.json.decode(messages)
         texts[key, number] = "\n".join(msgspec.json.encode(tree[place]).decode() for place in places)
     column = pl.Series([texts[row] for row in some.select("row_key", "segment_no").iter_rows()], dtype=pl.String)
-    for pattern, name in MASKS:
-        column = column.str.replace_all(pattern, name)
-    return column.to_list()
+    return masked(column).to_list()
 
 
 def _replays(judgements: pl.DataFrame) -> pl.DataFrame:

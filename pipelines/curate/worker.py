@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+from functools import cached_property
 from typing import Any, Final
 
 import polars as pl
 
 from trajlake.pipelines.content_store import ContentStore
+from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeMissing
 from trajlake.pipelines.parquet_files import write_parquet
 from trajlake.pipelines.places import is_remote
+from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.table_files import may_hold, read_rows
 from trajlake.schemas.tables import EVENTS
 
@@ -59,14 +62,18 @@ class _Source:
     """Blobs and ancestors of a snapshot, looked up when a trajectory needs them."""
 
     def __init__(self, plan: ExtractPlan) -> None:
-        self._lake, self._snapshot = open_at(plan.lake, plan.snapshot, plan.pin)
+        self._plan = plan
         self._store = ContentStore(plan.lake)
         self._paths: dict[tuple[str, str], str] | None = None
         self._branches: dict[tuple[str, str], tuple[str, str, int]] | None = None
 
+    @cached_property
+    def _opened(self) -> tuple[Lake, Snapshot]:
+        return open_at(self._plan.lake, self._plan.snapshot, self._plan.pin)
+
     def fetch(self, tenant: str, digest: str) -> bytes:
         if self._paths is None:
-            blobs = read_table(self._lake, self._snapshot, "blobs", ["tenant", "sha256", "path"])
+            blobs = read_table(*self._opened, "blobs", ["tenant", "sha256", "path"])
             self._paths = {row[:2]: row[2] for row in blobs.iter_rows()}
         path = self._paths.get((tenant, digest))
         if path is None:
@@ -77,7 +84,7 @@ class _Source:
         """Return (levels up, its inherited events) of every ancestor, the oldest first."""
         if self._branches is None:
             names = ["branch_of_tenant", "branch_of_trajectory_id", "branch_of_sequence"]
-            rows = read_table(self._lake, self._snapshot, "trajectories", ["tenant", "trajectory_id", *names])
+            rows = read_table(*self._opened, "trajectories", ["tenant", "trajectory_id", *names])
             rows = rows.filter(pl.col("branch_of_trajectory_id").is_not_null())
             self._branches = {row[:2]: row[2:] for row in rows.iter_rows()}
         found: list[tuple[int, list[tuple[int, str, str]]]] = []
@@ -91,7 +98,8 @@ class _Source:
 
     def _inherited(self, tenant: str, trajectory_id: str, last: int) -> list[tuple[int, str, str]]:
         among = pl.DataFrame({"tenant": [tenant], "trajectory_id": [trajectory_id]})
-        files = may_hold(self._lake.files(self._snapshot, "events"), among)
+        lake, snapshot = self._opened
+        files = may_hold(lake.files(snapshot, "events"), among)
         rows = read_rows(files, EVENTS, among).sort("sequence_number").filter(pl.col("sequence_number") <= last)
         listed: list[tuple[int, str, str]] = [
             row for row in rows.select("sequence_number", "event_type", "payload").iter_rows() if row[2] is not None

@@ -14,7 +14,6 @@ import msgspec
 import polars as pl
 
 from .counting import Counter, counter_of
-from .extract import empty_rows
 from .kept import Kept
 from .policy import Loaded
 from .prefix_check import Template
@@ -25,6 +24,11 @@ from .writers.family import FileFacts, ParquetRows, Writer
 RANGE_CHARACTERS: Final = 48 * 1024 * 1024
 """Text of the rows that are in memory at once."""
 
+STAGES_ONLY: Final = (
+    "item_seqs", "prompt_seqs", "reply_seqs", "secret_seqs", "blobs", "signature", "target_seqs", "target_models",
+    "target_systems", "target_failed", "target_bad",
+)  # fmt: skip
+"""Lists that no writer reads."""
 
 DROPPED_SCHEMA: Final[dict[str, Any]] = {
     "tenant": pl.String, "trajectory_id": pl.String, "segment_no": pl.Int64, "_reason": pl.String, "_detail": pl.String,
@@ -77,12 +81,10 @@ def write_set(folder: str, rows: pl.DataFrame, kept: Kept, loaded: Loaded, write
 
 def whole_rows(rows: pl.DataFrame, kept: Kept) -> Iterator[dict[str, Any]]:
     """Yield the chosen rows with their texts, by row key and segment."""
-    ordered = rows.sort("row_key", "segment_no")
+    ordered = rows.drop(STAGES_ONLY, strict=False).sort("row_key", "segment_no")
     sizes = ordered["characters"].to_list()
     keys = ordered["row_key"].to_list()
     first = 0
-    kept_columns = set(empty_rows().columns)
-    added = [name for name in ordered.columns if name not in kept_columns]
     while first < len(keys):
         last, size = first, 0
         while last < len(keys) and (size < RANGE_CHARACTERS or keys[last] == keys[last - 1]):
@@ -90,11 +92,8 @@ def whole_rows(rows: pl.DataFrame, kept: Kept) -> Iterator[dict[str, Any]]:
             last += 1
         part = ordered[first:last]
         high = keys[last] if last < len(keys) else "g"
-        texts = kept.rows(part, keys[first], high)
-        joined = texts.join(
-            part.select("tenant", "trajectory_id", "segment_no", *added),
-            on=["tenant", "trajectory_id", "segment_no"], how="inner", maintain_order="left",
-        )  # fmt: skip
+        texts = kept.rows(part, keys[first], high).drop("head_hash", "row_key")
+        joined = part.join(texts, on=["tenant", "trajectory_id", "segment_no"], how="inner", maintain_order="left")
         yield from joined.iter_rows(named=True)
         first = last
 
@@ -139,11 +138,10 @@ def row_digest(row: dict[str, Any]) -> bytes:
 
 
 def _take(sample: Sample, table: ParquetRows, writers: list[Writer], tally: _Tally, count: Counter) -> None:
-    texts = [msgspec.json.encode(message) for message in sample.messages]
-    sizes = [count(text.decode()) for text in texts]
+    sizes = [count(text.decode()) for text in sample.texts]
     sample.facts["tokens"] = sum(sizes)
     sample.facts["target_tokens"] = sum(size for size, flag in zip(sizes, sample.train, strict=True) if flag)
-    row = sample.as_row((b"[" + b",".join(texts) + b"]").decode())
+    row = sample.as_row()
     split = row["split"]
     table.add(split, row, len(row["messages_json"]))
     tally.root.update(row_digest(row))

@@ -1,9 +1,11 @@
 """The same stages written straight in Polars, for the benchmark to measure against: one script, no package of ours.
 
 Read events, check the hash chain, look for secrets (base64 forms too), cut context segments by what each prompt
-extends, check structure, arguments, loops, leaks and lengths, take exact duplicates out, write the canonical table and
-OpenAI-shape JSON lines. It takes for granted what it can (one segment per run, one provider's shape) and leaves out
-what Polars has no word for: ledger, manifest, pin, explanations, other providers' shapes, kept rows for the next night.
+extends, end each row with its last reply, check structure, arguments, loops (calls and words), leaks and lengths, take
+exact duplicates out, write the canonical table and OpenAI-shape JSON lines. The benchmark checks that its lines say
+what ours say. It takes for granted what it can (one segment per run, one provider's shape, every model allowed) and
+leaves out what ours must do beside: a ledger row for each drop, hashes of rows and files, manifest, pin, rewards, caps
+and splits, explanations, other providers' shapes, noted scans and kept rows for the next night.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ BEGINNINGS = (
     "AKIA", "ASIA", "ghp_", "gho_", "ghs_", "glpat-", "xoxb-", "xoxp-", "sk-proj-", "sk-ant-", "sk_live_", "rk_live_",
     "AIza", "hf_", "npm_", "eyJ", "PRIVATE KEY", "sk-", "password", "secret", "api_key",
 )  # fmt: skip
-LEAKS = r"git\s+log\b.*(--all|-S)|git\s+show\s+[0-9a-f]{7,40}"
+LEAKS = (
+    r"git\s+(-\S+\s+)*log\b[^|;&]*\s(--all|-S|-G|-p|--patch|--reflog)|git\s+(-\S+\s+)*(reflog|fsck|rev-list\s+--all)\b"
+    r"|git\s+(-\S+\s+)*show\s+(-\S+\s+)*[0-9a-f]{7,40}\b|git\s+(-\S+\s+)*(fetch|pull)\b"
+    r"|git\s+(-\S+\s+)*(checkout|cherry-pick|diff)\s+(-\S+\s+)*(origin/\S+|[0-9a-f]{12,40})\b"
+)
 CHAIN = ["schema_version", "fencing_token", "turn", "recorded_at", "salt", "cryptographic_hash"]
 COLUMNS = ["trajectory_id", "sequence_number", "event_type", "payload", *CHAIN]
 MASKS = ((r"[0-9a-f]{8}-[0-9a-f-]{27}", "<uuid>"), (r"\d{4}-\d{2}-\d{2}T[\d:.]+Z?", "<time>"),
@@ -151,12 +157,32 @@ def _items(events: pl.DataFrame) -> pl.DataFrame:
     return items.with_columns(whole.alias("whole")).sort("trajectory_id", "sequence_number")
 
 
+def _said_before(texts: pl.Series) -> pl.Series:
+    """Return how much of each text is words said before, five at a time; 0 for short texts."""
+    frame = texts.alias("text").to_frame().with_row_index("row")
+    words = frame.filter(pl.col("text").str.len_chars() >= 1000).select(
+        "row", pl.col("text").str.replace_all(r"[^\S ]\s*| \s+", " ").str.split(" ").alias("word")
+    )
+    word = pl.col("word").hash()
+    run = (((word * 31 + word.shift(-1)) * 31 + word.shift(-2)) * 31 + word.shift(-3)) * 31 + word.shift(-4)
+    runs = words.explode("word").filter(pl.col("word") != "").select(
+        "row", run.alias("run"), (pl.col("row").shift(-4) == pl.col("row")).alias("whole")
+    )  # fmt: skip
+    counted = runs.filter("whole").group_by("row").agg((1 - pl.col("run").n_unique() / pl.len()).alias("share"))
+    return frame.join(counted, on="row", how="left", maintain_order="left")["share"].fill_null(0.0)
+
+
 def _rows(events: pl.DataFrame) -> pl.DataFrame:
     secret = events.filter(pl.col("payload").str.contains(SECRETS))["trajectory_id"].unique()
     broken = _broken(events)
     kind, raw = pl.col("event_type"), pl.col("message")
     answered = pl.col("call").shift().over("trajectory_id")
-    items = _items(events).with_columns((pl.col("answers").is_null() | (pl.col("answers") == answered)).alias("paired"))
+    items = _items(events).with_columns(
+        (pl.col("answers").is_null() | (pl.col("answers") == answered)).alias("paired"),
+        (pl.col("status").shift(-1).fill_null("ok") == "ok").alias("worked"),
+        pl.col("sequence_number").filter(kind == "ModelReplied").max().over("trajectory_id").alias("last"),
+    )
+    items = items.filter(pl.col("sequence_number") <= pl.col("last"))
     runs = items.group_by("trajectory_id", maintain_order=True).agg(
         pl.concat_str(pl.lit("["), raw.str.join(","), pl.lit("]")).first().alias("messages"),
         pl.concat_str("said", "tool", "arguments", separator="\n", ignore_nulls=True).str.join("\n").alias("trained"),
@@ -165,9 +191,7 @@ def _rows(events: pl.DataFrame) -> pl.DataFrame:
         pl.col("arguments").str.contains(LEAKS).any().alias("leak"),
         (kind == "ModelReplied").sum().alias("replies"),
         pl.col("model").drop_nulls().unique().alias("models"),
-        (
-            (kind == "ModelReplied") & pl.col("whole") & (pl.col("status").shift(-1).fill_null("ok") == "ok")
-        ).alias("train"),
+        ((kind == "ModelReplied") & pl.col("whole") & pl.col("worked")).alias("train"),
         pl.col("item_hash"),
         pl.col("sequence_number").alias("sequence_numbers"),
         pl.when(kind == "ModelReplied").then(raw.str.len_bytes()).sum().alias("target_size"),
@@ -176,7 +200,8 @@ def _rows(events: pl.DataFrame) -> pl.DataFrame:
     runs = runs.join(_extended(events), on="trajectory_id", how="left")
     kept = runs.filter(
         pl.col("paired") & ~pl.col("loop").fill_null(False) & ~pl.col("leak").fill_null(False)
-        & (pl.col("replies") >= 2) & (pl.col("models").list.len() == 1) & pl.col("one_segment")
+        & (_said_before(runs["trained"]) < 0.82) & (pl.col("replies") >= 2)
+        & (pl.col("models").list.len() == 1) & pl.col("one_segment")
         & ~pl.col("trajectory_id").is_in(secret.implode()) & ~pl.col("trajectory_id").is_in(broken.implode())
     )  # fmt: skip
     masked = pl.col("trained")

@@ -4,20 +4,26 @@ leaves files whose bytes depend on the samples alone.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..sample import Sample
 
 ROW_GROUP_ROWS: Final = 256
+_NULL_CONTENT: Final = re.compile(rb'\{"role":"[a-z]+","content":null')
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+LINES_BYTES: Final = 1024 * 1024
+"""JSON lines that are written at once."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,32 +46,83 @@ class Writer(Protocol):
     def close(self) -> list[FileFacts]: ...
 
 
+class _Behind:
+    """One job at a time on a thread of its own: files are written while the next rows are made."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trajlake-writer")
+        self._job: Future[None] | None = None
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Wait for the job before, raise what it failed with, and begin this one."""
+        self.settle()
+        self._job = self._thread.submit(job)
+
+    def settle(self) -> None:
+        """Wait for the job that runs; raise what it failed with."""
+        job, self._job = self._job, None
+        if job is not None:
+            job.result()
+
+    def close(self) -> None:
+        self.settle()
+        self._thread.shutdown()
+
+
+class _Lines:
+    """One file of JSON lines and its hash."""
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self.file = open(path, "wb")  # noqa: SIM115  # closed in JsonLines.close()
+        self.hash = hashlib.sha256()
+        self.rows = self.bytes = 0
+
+    def write(self, lines: list[bytes]) -> None:
+        data = b"\n".join([*lines, b""])
+        self.file.write(data)
+        self.hash.update(data)
+        self.rows += len(lines)
+        self.bytes += len(data)
+
+
 class JsonLines:
     """JSON lines, one file for each split, opened when its first line comes."""
 
-    def __init__(self, folder: str, family: str, encode: Callable[[Any], bytes] | None = None) -> None:
+    def __init__(self, folder: str, family: str) -> None:
         self._folder = folder
         self._family = family
-        self._files: dict[str, IO[bytes]] = {}
-        self._rows: dict[str, int] = {}
-        self._encode = encode or msgspec.json.Encoder().encode
+        self._files: dict[str, _Lines] = {}
+        self._waiting: dict[str, list[bytes]] = {}
+        self._sizes: dict[str, int] = {}
+        self._behind = _Behind()
 
     def add(self, split: str, row: Any) -> None:
-        file = self._files.get(split)
-        if file is None:
-            path = os.path.join(self._folder, self._family, f"{split}.jsonl")
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = self._files[split] = open(path, "wb", buffering=1 << 20)  # noqa: SIM115  # closed in close()
-            self._rows[split] = 0
-        file.write(self._encode(row) + b"\n")
-        self._rows[split] += 1
+        self.add_line(split, msgspec.json.encode(row))
+
+    def add_line(self, split: str, line: bytes) -> None:
+        """Add a row that is JSON text already."""
+        self._waiting.setdefault(split, []).append(line)
+        self._sizes[split] = self._sizes.get(split, 0) + len(line)
+        if self._sizes[split] >= LINES_BYTES:
+            self._flush(split)
 
     def close(self) -> list[FileFacts]:
+        for split in sorted(self._waiting):
+            self._flush(split)
+        self._behind.close()
         found = []
-        for split, file in sorted(self._files.items()):
-            file.close()
-            found.append(facts_of(self._folder, f"{self._family}/{split}.jsonl", self._rows[split]))
+        for split, one in sorted(self._files.items()):
+            one.file.close()
+            path = f"{self._family}/{split}.jsonl"
+            found.append(FileFacts(path=path, rows=one.rows, bytes=one.bytes, sha256=one.hash.hexdigest()))
         return found
+
+    def _flush(self, split: str) -> None:
+        if split not in self._files:
+            self._files[split] = _Lines(os.path.join(self._folder, self._family, f"{split}.jsonl"))
+        lines, self._waiting[split], self._sizes[split] = self._waiting[split], [], 0
+        self._behind.run(functools.partial(self._files[split].write, lines))
 
 
 class ParquetRows:
@@ -80,8 +137,7 @@ class ParquetRows:
         self._waiting: dict[str, list[dict[str, Any]]] = {}
         self._sizes: dict[str, int] = {}
         self._rows: dict[str, int] = {}
-        self._behind = ThreadPoolExecutor(1, thread_name_prefix="trajlake-parquet")
-        self._writing: Future[None] | None = None
+        self._behind = _Behind()
 
     def add(self, split: str, row: dict[str, Any], size: int) -> None:
         waiting = self._waiting.setdefault(split, [])
@@ -93,8 +149,7 @@ class ParquetRows:
     def close(self) -> list[FileFacts]:
         for split in sorted(self._waiting):
             self._flush(split)
-        self._settle()
-        self._behind.shutdown()
+        self._behind.close()
         found = []
         for split, writer in sorted(self._writers.items()):
             writer.close()
@@ -117,14 +172,7 @@ class ParquetRows:
         self._rows[split] += len(rows)
         self._waiting[split] = []
         self._sizes[split] = 0
-        self._settle()
-        self._writing = self._behind.submit(writer.write_table, table, row_group_size=len(table))
-
-    def _settle(self) -> None:
-        """Wait for the row group that is being written; raise what it failed with."""
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
+        self._behind.run(functools.partial(writer.write_table, table, row_group_size=len(table)))
 
 
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -134,12 +182,16 @@ def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.JsonType):
-        return pa.ExtensionArray.from_storage(kind, pa.array(values, pa.string()))
+        return pa.ExtensionArray.from_storage(kind, _array(values, pa.string()))
     if pa.types.is_list(kind) and isinstance(kind.value_type, pa.JsonType):
-        lists = pa.array(values, pa.list_(pa.string()))
+        lists = _array(values, pa.list_(pa.string()))
         inner = pa.ExtensionArray.from_storage(kind.value_type, lists.values)
         return pa.ListArray.from_arrays(lists.offsets, inner, mask=lists.is_null() if lists.null_count else None)
-    return pa.array(values, kind)
+    if pa.types.is_struct(kind) or (pa.types.is_list(kind) and pa.types.is_nested(kind.value_type)):
+        return pa.array(values, kind)
+    # Not by pa.array, which brings in pandas: most of a second before the first row.
+    dtype = pl.Series(pa.nulls(0, kind)).dtype
+    return pl.Series(values, dtype=dtype).to_arrow().cast(kind)
 
 
 def facts_of(folder: str, relative: str, rows: int) -> FileFacts:
@@ -162,6 +214,11 @@ def texts(trees: Iterable[Any]) -> list[str]:
 def spoken(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message whose null content is "": the one change of encoding that templates need."""
     return {**message, "content": ""} if message.get("content") is None else message
+
+
+def spoken_text(text: bytes) -> bytes:
+    """Return what `spoken` makes of a message, as JSON text of both."""
+    return msgspec.json.encode(spoken(msgspec.json.decode(text))) if _NULL_CONTENT.match(text) else text
 
 
 def with_objects(message: dict[str, Any]) -> dict[str, Any] | None:

@@ -5,12 +5,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from ..sample import Sample
-from .family import FileFacts, JsonLines, spoken
+import msgspec
+
+from ..sample import REPLY, Sample
+from .family import FileFacts, JsonLines, spoken_text
 
 FAMILY: Final = "openai"
+
+
+class _Calls(msgspec.Struct):
+    tool_calls: list[msgspec.Raw] = []
+
+
+_calls: Final = msgspec.json.Decoder(_Calls).decode
 
 
 class OpenAiWriter:
@@ -21,20 +30,24 @@ class OpenAiWriter:
         self._lines = JsonLines(folder, FAMILY)
 
     def write(self, sample: Sample) -> None:
-        self._lines.add(sample.facts["split"], row_of(sample))
+        self._lines.add_line(sample.facts["split"], line_of(sample))
 
     def close(self) -> list[FileFacts]:
         return self._lines.close()
 
 
-def row_of(sample: Sample) -> dict[str, Any]:
+def line_of(sample: Sample) -> bytes:
     """Return the line of one sample."""
-    messages = []
-    for message, flag in zip(sample.messages, sample.train, strict=True):
-        shown = message if message.get("tool_calls") else spoken(message)
-        messages.append({**shown, "weight": 0} if message["role"] == "assistant" and not flag else shown)
-    row: dict[str, Any] = {"messages": messages}
-    if sample.tools is not None:
-        row["tools"] = sample.tools
-        row["parallel_tool_calls"] = any(len(one.get("tool_calls") or ()) > 1 for one in messages)
-    return row
+    shown = []
+    parallel = False
+    for text, flag in zip(sample.texts, sample.train, strict=True):
+        is_reply = text.startswith(REPLY)
+        calls = len(_calls(text).tool_calls) if is_reply else 0
+        parallel |= calls > 1
+        said = text if calls else spoken_text(text)
+        shown.append(said[:-1] + b',"weight":0}' if is_reply and not flag else said)
+    line = b'{"messages":[' + b",".join(shown) + b"]"
+    if sample.tools_json is None:
+        return line + b"}"
+    tools = sample.tools_json.encode()
+    return b"".join((line, b',"tools":', tools, b',"parallel_tool_calls":', b"true}" if parallel else b"false}"))

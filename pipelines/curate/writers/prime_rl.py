@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from ..sample import Sample
 from .family import FileFacts, JsonLines, spoken
 
@@ -33,7 +31,7 @@ class PrimeRlWriter:
 
 def rows_of(sample: Sample) -> list[dict[str, Any]]:
     """Return the lines of one sample: one, unless its mask is neither everything nor everything from some reply on."""
-    tools = None if sample.tools is None else msgspec.json.encode(sample.tools).decode()
+    tools = sample.tools_json
     shown = [spoken(message) for message in sample.messages]
     if sample.whole_mask():
         return [_with_tools({"messages": shown, "sample_id": sample.sample_id}, tools)]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from ..sample import Sample
-from .family import FileFacts, ParquetRows, spoken, texts
+from .family import FileFacts, ParquetRows, spoken_text
 from .trl import schema_of
 
 FAMILY: Final = "skyrl"
@@ -26,12 +25,11 @@ class SkyRlWriter:
         self._rows = ParquetRows(folder, FAMILY, SCHEMA)
 
     def write(self, sample: Sample) -> None:
-        shown = texts(spoken(message) for message in sample.messages)
-        tools = None if sample.tools is None else msgspec.json.encode(sample.tools).decode()
+        shown = [spoken_text(text).decode() for text in sample.texts]
         for number, place in enumerate(place for place, flag in enumerate(sample.train) if flag):
             row: dict[str, Any] = {
                 "messages": shown[: place + 1],
-                "tools": tools,
+                "tools": sample.tools_json,
                 "sample_id": f"{sample.sample_id}.{number}",
             }
             self._rows.add(sample.facts["split"], row, sum(map(len, row["messages"])))

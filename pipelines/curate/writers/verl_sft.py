@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from ..sample import Sample
@@ -49,7 +48,7 @@ class VerlSftWriter:
         if not all(isinstance(message["content"], str) for message in messages):
             count(self.refused, "content")
             return
-        text = "" if sample.tools is None else msgspec.json.encode(sample.tools).decode()
+        text = sample.tools_json or ""
         if text not in self._kinds:
             self._kinds[text] = _type_of(sample.tools)
         kind = self._kinds[text]

@@ -135,7 +135,8 @@ def test_arguments_are_given_as_the_template_reads_them() -> None:
         "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}"
         "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}"
     )
-    sample = Sample(messages=[{"role": "user", "content": "x"}, message], train=[False, True], tools=None, facts={})
+    texts = [json.dumps(one).encode() for one in ({"role": "user", "content": "x"}, message)]
+    sample = Sample(texts=texts, train=[False, True], tools_json=None, facts={})
     assert Template(text, "object").check(sample).kept
     assert (
         "AttributeError" in Template(text, "text").check(sample).refused or Template(text, "text").check(sample).refused

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import msgspec
 import pandas as pd
 import polars as pl
 import pytest
 
 from tests.pipelines.curate.runs import Run, lake_of, policy, rewards
+from trajlake.pipelines.curate.chat_shape import messages_of, tool_message
 from trajlake.pipelines.curate.cut import CutOptions, cut_sft
 from trajlake.pipelines.curate.manifest import Manifest
 from trajlake.pipelines.curate.rebuild import check_share
@@ -19,6 +21,21 @@ from trajlake.pipelines.curate.rlvr import cut_rlvr
 from trajlake.pipelines.curate.writers.registry import RLVR, SFT
 
 datasets.disable_progress_bars()
+
+
+@pytest.mark.parametrize(
+    "content", [r'"caf\u00e9 \/ \\u0041 \n"', r'"\ud83d\ude00"', r'"\u0007\b"', '"é \x7f <"', "null"]
+)
+def test_a_message_stands_in_a_row_as_a_json_writer_would_write_it(content: str) -> None:
+    # Files take these texts as they stand: two spellings of one text would be two rows.
+    for chat in (
+        messages_of(f'{{"content":{content},"role":"user"}}')[0],
+        tool_message("c1", msgspec.Raw(content.encode())),
+    ):
+        tree = msgspec.json.decode(chat.text)
+        assert tree["content"] == json.loads(content)
+        assert chat.text == msgspec.json.encode(tree)
+        assert chat.text.startswith(b'{"role":')
 
 
 def tool(name: str, **parameters: Any) -> dict[str, Any]:
