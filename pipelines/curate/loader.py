@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -58,23 +59,26 @@ class RowStream:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         skip = self.start
-        for number, window in enumerate(self._windows()):
-            rows = sum(group.rows for group in window)
-            rows = len(range(self._offset(), rows, self._stride())) if self._by_rows() else rows
-            if skip >= rows:
-                skip -= rows
-                continue
-            table = self._read(window, number)
-            yield from table.slice(skip).combine_chunks().to_batches(max_chunksize=self.batch_rows)
-            skip = 0
+        for number, (window, rows) in enumerate(self._windows()):
+            if skip < rows:
+                table = self._read(window, number)
+                yield from table.slice(skip).combine_chunks().to_batches(max_chunksize=self.batch_rows)
+            skip = max(0, skip - rows)
 
     def __len__(self) -> int:
         """Return the rows of this shard, before `start`."""
-        total = 0
-        for window in self._windows():
-            rows = sum(group.rows for group in window)
-            total += len(range(self._offset(), rows, self._stride())) if self._by_rows() else rows
-        return total
+        return sum(rows for _, rows in self._windows())
+
+    def after(self, batches: int) -> RowStream:
+        """Return the stream that goes on after `batches` of this one's batches. Reads no row."""
+        return replace(self, start=self.start + sum(islice(self._batch_sizes(), batches)))
+
+    def _batch_sizes(self) -> Iterator[int]:
+        skip = self.start
+        for _, rows in self._windows():
+            for first in range(skip, rows, self.batch_rows):
+                yield min(self.batch_rows, rows - first)
+            skip = max(0, skip - rows)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield rows one by one."""
@@ -97,7 +101,8 @@ class RowStream:
     def _stride(self) -> int:
         return self._shard()[1] if self._by_rows() else 1
 
-    def _windows(self) -> Iterator[list[_Group]]:
+    def _windows(self) -> Iterator[tuple[list[_Group], int]]:
+        """Yield row groups that are read together, and how many of their rows are this shard's."""
         groups = self._groups()
         if self.seed is not None:
             groups = [groups[place] for place in self._random(0).permutation(len(groups))]
@@ -105,7 +110,8 @@ class RowStream:
             index, count = self._shard()
             groups = groups[index::count]
         for first in range(0, len(groups), WINDOW_GROUPS):
-            yield groups[first : first + WINDOW_GROUPS]
+            window = groups[first : first + WINDOW_GROUPS]
+            yield window, len(range(self._offset(), sum(group.rows for group in window), self._stride()))
 
     def _read(self, window: Sequence[_Group], number: int) -> pa.Table:
         columns = None if self.columns is None else list(self.columns)
@@ -159,8 +165,12 @@ def open_pin(lake: str, name: str, split: str = "train", table: str = "rows", **
     raise LakeError(f"pin {name}: no set of that pin stands where it was written; rebuild it: trajlake curate rebuild")
 
 
-def as_torch(stream: RowStream) -> Any:
-    """Return a PyTorch `IterableDataset` of Arrow batches; its workers share the stream's shard among them."""
+def as_torch(stream: RowStream, done: int = 0) -> Any:
+    """Return a PyTorch `IterableDataset` of Arrow batches; its workers share the stream's shard among them.
+
+    Use it with `batch_size=None`. `done`: a `DataLoader` with as many workers has given so many batches already; this
+    one goes on after them, in the same order.
+    """
     try:
         import torch.utils.data as data
     except ImportError:
@@ -169,11 +179,32 @@ def as_torch(stream: RowStream) -> Any:
         ) from None
 
     class Rows(data.IterableDataset):  # type: ignore[misc, unused-ignore]
-        """One epoch of the stream; in a DataLoader use batch_size=None."""
-
         def __iter__(self) -> Iterator[pa.RecordBatch]:
             info = data.get_worker_info()
-            mine = stream if info is None else replace(stream, worker=info.id, workers=info.num_workers)
-            return iter(mine)
+            if info is None:
+                return iter(stream.after(done))
+            shares = [replace(stream, worker=n, workers=info.num_workers) for n in range(info.num_workers)]
+            given, turn = _given(shares, done)
+            mine = (info.id + turn) % len(shares)
+            return iter(shares[mine].after(given[mine]))
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            # A class in a function has no name that a spawned worker could find.
+            return as_torch, (stream, done)
 
     return Rows()
+
+
+def _given(shares: Sequence[RowStream], done: int) -> tuple[list[int], int]:
+    """Return how many of the first `done` batches came from each share, and whose turn it is after them: a loader takes
+    one of each in turn, past those that have no more."""
+    left = [sum(1 for _ in share._batch_sizes()) for share in shares]
+    given = [0] * len(shares)
+    turn = 0
+    while done and any(left):
+        if left[turn]:
+            given[turn] += 1
+            left[turn] -= 1
+            done -= 1
+        turn = (turn + 1) % len(shares)
+    return given, turn

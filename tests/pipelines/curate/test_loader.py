@@ -70,6 +70,14 @@ def test_every_shard_resumes_at_its_own_row(rows_file: str, world: int, workers:
             assert numbers(RowStream(files=(rows_file,), start=start, **shard)) == whole[start:]
 
 
+@pytest.mark.parametrize("seed", [None, 5])
+def test_it_goes_on_after_any_batch(rows_file: str, seed: int | None) -> None:
+    stream = RowStream(files=(rows_file,), seed=seed, batch_rows=7, rank=1, world=3, start=11)
+    whole = list(stream)
+    for done in (0, 1, 11, 12, len(whole) - 1, len(whole), len(whole) + 5):
+        assert list(stream.after(done)) == whole[done:]
+
+
 def test_as_a_torch_dataset_each_worker_of_each_rank_gives_its_own_rows(
     rows_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +101,21 @@ def test_as_a_torch_dataset_each_worker_of_each_rank_gives_its_own_rows(
     alone = as_torch(RowStream(files=(rows_file,), rank=1, world=2, seed=5, start=400))
     rest = [n for batch in alone for n in batch.column("n").to_pylist()]
     assert rest == numbers(RowStream(files=(rows_file,), rank=1, world=2, seed=5))[400:]
+
+    def in_turn(done: int) -> list[pa.RecordBatch]:
+        """What a DataLoader with three workers gives: a batch of each in turn, past those that have no more."""
+        parts = []
+        for worker in range(3):
+            workers[0] = SimpleNamespace(id=worker, num_workers=3)
+            parts.append(iter(list(as_torch(RowStream(files=(rows_file,), seed=5, batch_rows=30), done))))
+        missing = object()
+        turns = ([next(part, missing) for part in parts] for _ in range(100))
+        return [batch for turn in turns for batch in turn if batch is not missing]
+
+    whole = in_turn(0)
+    assert len(whole) > 3
+    for done in range(len(whole) + 2):
+        assert in_turn(done) == whole[done:]
 
 
 def test_only_a_window_of_row_groups_is_in_memory(rows_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +149,29 @@ def test_without_torch_the_wrapper_says_what_to_do(rows_file: str) -> None:
         as_torch(RowStream(files=(rows_file,)))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed here")
-def test_a_torch_dataset_gives_every_row_once(rows_file: str) -> None:
+torch_only = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed here")
+
+
+@torch_only
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_a_torch_dataset_gives_every_row_once(rows_file: str, how: str) -> None:
     import torch.utils.data as data
 
-    loader = data.DataLoader(as_torch(RowStream(files=(rows_file,))), batch_size=None, num_workers=2)
+    dataset = as_torch(RowStream(files=(rows_file,), seed=5))
+    loader = data.DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=how)
     assert sorted(n for batch in loader for n in batch.column("n").to_pylist()) == list(range(1003))
+
+
+@torch_only
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_goes_on_after_any_batch(rows_file: str, workers: int) -> None:
+    import torch.utils.data as data
+
+    def given(done: int) -> list[list[int]]:
+        dataset = as_torch(RowStream(files=(rows_file,), seed=5, batch_rows=30), done)
+        loader = data.DataLoader(dataset, batch_size=None, num_workers=workers)
+        return [batch.column("n").to_pylist() for batch in loader]
+
+    whole = given(0)
+    for done in (1, 2, 7, len(whole) - 1, len(whole)):
+        assert given(done) == whole[done:]
