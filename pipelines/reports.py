@@ -1,4 +1,5 @@
-"""The reports as text: `sql/reports/*.sql`, each with a header: what it answers, in which units, with which caveats.
+"""The reports as text: `sql/reports/*.sql` and `sql/curation/*.sql`, each with a header: what it answers, in which
+units, with which caveats.
 
 A report is one select over the tables and views of `connect()`. It asks for its range by itself, through two variables
 of the session (`report_from`, `report_to`: dates, each may be missing), so that `trajlake sql -f` runs the same file.
@@ -38,7 +39,8 @@ class Report(NamedTuple):
 @cache
 def reports() -> dict[str, Report]:
     """Return name -> report, in the order of their names."""
-    return {name: parse(name, text) for name, text in sql_files("reports").items()}
+    found = sql_files("reports") | sql_files("curation")
+    return {name: parse(name, found[name]) for name in sorted(found)}
 
 
 def report(name: str) -> Report:
@@ -71,7 +73,7 @@ def parse(name: str, text: str) -> Report:
             fields[current] += " " + line.strip()
     missing = [field for field in (*HEADER_FIELDS, "caveats") if not fields.get(field)]
     if title != name or not question or missing or not columns:
-        raise ValueError(f"sql/reports/{name}.sql: header without {', '.join(missing) or 'name, question or columns'}")
+        raise ValueError(f"sql: {name}.sql: header without {', '.join(missing) or 'name, question or columns'}")
     inputs = tuple(fields["inputs"].split(", "))
     more = fields["owner"], fields["range"]
     return Report(name, question, fields["grain"], inputs, *more, tuple(columns), fields["caveats"], text)

@@ -1,8 +1,18 @@
--- pass_rates: how often each task was solved, by verifier, version and model.
--- grain: one row per task, verifier, version and model at the start
+-- pass_rates: how often was each task solved?
+-- grain: one row per task, verifier, its version, and model at the start
 -- inputs: judgements, trajectories
 -- owner: pipelines
--- A reward of 1 or more passes; the newest judgement of a trajectory counts.
+-- range: day on which the judged trajectory started (UTC)
+-- columns:
+--   tenant            tenant
+--   task              the task, as JSON text; null where it was not recorded
+--   verifier          verifier
+--   verifier_version  its version, empty where it named none
+--   model_id          model at the start
+--   attempts          trajectories judged
+--   passed            trajectories with a reward of 1 or more
+-- caveats: the newest reward of a verifier version counts once per trajectory; equal tasks are those of equal text; what
+--   nobody judged is missing.
 with newest as (
     select
         judged_tenant,
@@ -25,5 +35,7 @@ select
 from newest
 join trajectories
     on trajectories.tenant = newest.judged_tenant and trajectories.trajectory_id = newest.judged_trajectory_id
+where trajectories.started_on >= coalesce(getvariable('report_from'), date '0001-01-01')
+    and trajectories.started_on <= coalesce(getvariable('report_to'), date '9999-12-31')
 group by trajectories.tenant, trajectories.task, newest.verifier, newest.verifier_version, trajectories.model_id
 order by trajectories.tenant, trajectories.task, newest.verifier, newest.verifier_version, trajectories.model_id

@@ -58,6 +58,7 @@ EXPECTED: Final[dict[str, list[tuple[Any, ...]]]] = {
     "drift_detected": [
         ("model", "model", "switch", 1, 1, "2026-11-30T01:00:00+00:00", "2026-11-30T01:00:00+00:00"),
     ],
+    "flaky_verifiers": [("acme", "alpha", "v", "1", 2, 0.0, 1.0)],
     "import_losses": [],
     # alpha's newest reward is 1, gamma's 0.5
     "judged_reward": [
@@ -106,6 +107,10 @@ EXPECTED: Final[dict[str, list[tuple[Any, ...]]]] = {
         ("m2", 2, 1, 0.333333),
         ("m3", 1, 1, 1.0),
     ],
+    "pass_rates": [
+        ("acme", '{"text":"do it"}', "v", "1", "m1", 2, 1),
+        ("acme", '{"text":"do it"}', "v", "1", "m2", 1, 0),
+    ],
     "quarantined": [
         ("superseded", 1, 1, 1, 0),
     ],
@@ -114,6 +119,7 @@ EXPECTED: Final[dict[str, list[tuple[Any, ...]]]] = {
         ("pay", 3, 0, 0.0, 1, 0),
     ],
     # read: 100 300 600 200 400 ms; pay: 1000 ms (the settlement has no duration)
+    "secrets_by_kind": [],
     "slowest_tools": [
         ("read", 5, 1.6, 300.0, 560.0, 600.0, 0.615385),
         ("pay", 1, 1.0, 1000.0, 1000.0, 1000.0, 0.384615),

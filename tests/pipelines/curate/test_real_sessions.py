@@ -152,9 +152,9 @@ def test_tau_bench_s_rewards_drive_rejection_sampling_and_pass_rates(
 
 def test_sql_counts_the_same_pass_rates(lake: str) -> None:
     from trajlake.pipelines.connect import connect
-    from trajlake.pipelines.sql_text import sql_files
+    from trajlake.pipelines.reports import report
 
-    found = connect(lake).execute(sql_files("curation")["pass_rates"]).fetchall()
+    found = connect(lake).execute(report("pass_rates").sql).fetchall()
     tau = [(attempts, passed) for _, _, verifier, _, _, attempts, passed in found if verifier == "tau-bench"]
     assert len(tau) == 50
     assert (sum(n for n, _ in tau), sum(k for _, k in tau)) == (200, 84)

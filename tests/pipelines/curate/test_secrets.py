@@ -87,9 +87,9 @@ def test_every_planted_secret_is_found_once_and_nothing_of_it_is_exported(tmp_pa
     text = json.dumps(pl.concat([pl.read_parquet(path) for path in lake.ledger_files("secrets")]).rows(), default=str)
     assert KEY not in text
     from trajlake.pipelines.connect import connect
-    from trajlake.pipelines.sql_text import sql_files
+    from trajlake.pipelines.reports import reports
 
-    by_kind = connect(url).execute(sql_files("curation")["secrets_by_kind"]).fetchall()
+    by_kind = connect(url).execute(reports()["secrets_by_kind"].sql).fetchall()
     assert sum(row[3] for row in by_kind) == len(found)
     again = scan(lake, lake.newest())
     assert (again.payloads, again.blobs, again.found) == (0, 0, 0)

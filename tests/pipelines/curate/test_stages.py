@@ -131,10 +131,10 @@ def test_a_flaky_verifier_sets_its_whole_task_aside_and_is_visible_in_sql(tmp_pa
     assert reasons(cut) == {"a": "low_reward", "b": "flaky_verifier"}
     assert cut.rows == 1
     from trajlake.pipelines.connect import connect
-    from trajlake.pipelines.sql_text import sql_files
+    from trajlake.pipelines.reports import report
 
     connection = connect(tmp_path / "lake")
-    found = connection.execute(sql_files("curation")["flaky_verifiers"]).fetchall()
+    found = connection.execute(report("flaky_verifiers").sql).fetchall()
     assert [row[1] for row in found] == ["a"]
 
 
