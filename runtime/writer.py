@@ -39,6 +39,7 @@ class Writer:
         self.recovery_reports: list[str] = []
         self._on_close = on_close
         self._closed = False
+        self._freeing = allocate_lock()
         self._commit = GroupCommit(options, next_lsn)
         self._chain = SegmentChain(
             env, folder, bytes.fromhex(writer_id), next_number=next_number, next_lsn=next_lsn,
@@ -115,15 +116,18 @@ class Writer:
         self._flusher.ask_seal()
 
     def close(self) -> None:
-        """Write all that is queued, seal, stop the thread, free the writer directory. May be called twice.
+        """Write all that is queued, seal, stop the thread, free the writer directory. May be called twice, and again
+        after a Ctrl-C that cut it short.
 
         Runs at interpreter exit by itself. Raises nothing: what could not be written is told by its tickets.
         """
         if self._closed:
             return
-        self._closed = True
         self._flusher.close()
-        self._on_close()
+        with self._freeing:
+            if not self._closed:
+                self._closed = True
+                self._on_close()
         atexit.unregister(self.close)
 
     def disown(self) -> None:

@@ -463,3 +463,20 @@ def test_a_segment_is_sealed_when_asked_though_appends_never_pause(tmp_path: Pat
 def test_an_option_out_of_bounds_is_named(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         WriterOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_close_that_ctrl_c_cut_short_may_be_done_again_and_frees_the_writer(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = root.claim_writer()
+    with monkeypatch.context() as patch:
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(writer._flusher, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.close()
+    assert root.is_alive(writer.writer_id)
+    writer.close()
+    assert not root.is_alive(writer.writer_id)
