@@ -7,6 +7,7 @@ that were kept outside. `blobs` reads every object of the content store and hash
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -54,19 +55,17 @@ def verify_lake(
 ) -> list[RuleResult]:
     """Run every rule over `lake`; `blobs` adds the rule of that name. Raises `LakeError` when there is no such lake."""
     from .connect import connect
+    from .damaged_files import naming_damage
     from .lake import Lake
 
     opened = Lake.open(lake)
     at = opened.newest() if snapshot is None else opened.snapshot(snapshot)
-    connection = connect(lake, at.number, tenant=tenant)
-    try:
+    with naming_damage(opened, at), closing(connect(lake, at.number, tenant=tenant)) as connection:
         results = verify_connection(connection, shown_max=shown_max)[:-1]
         results.append(truncated(opened, at, anchors, tenant=tenant, shown_max=shown_max))
         if blobs:
             results.append(_blobs(opened, connection, shown_max))
-        return results
-    finally:
-        connection.close()
+    return results
 
 
 def verify_connection(connection: duckdb.DuckDBPyConnection, *, shown_max: int = 100) -> list[RuleResult]:

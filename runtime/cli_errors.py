@@ -78,8 +78,21 @@ def line_and_code(error: Exception, verb: str) -> tuple[str, int]:
         return one_line(f"{where}{error.strerror}"), os_exit_code(error)
     if isinstance(error, OSError) and str(error):
         return one_line(str(error)), EXIT_COULD_NOT_RUN
+    if is_about_a_data_file(error):
+        return f"{first_line(error)}; 'trajlake verify' tells which file of the lake", EXIT_COULD_NOT_RUN
     what = one_line(f"{type(error).__name__}: {error}")
     return f"'{verb}' failed inside: {what}; TRAJLAKE_DEBUG=1 shows the trace, please report it", EXIT_COULD_NOT_RUN
+
+
+def is_about_a_data_file(error: Exception) -> bool:
+    """Whether a library that reads tables says that it cannot read a Parquet file."""
+    library = type(error).__module__.partition(".")[0]
+    return library in ("_duckdb", "duckdb", "polars", "pyarrow", "deltalake") and "parquet" in str(error).lower()
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says before it draws the statement."""
+    return one_line(str(error).partition("\nLINE ")[0])
 
 
 def os_exit_code(error: OSError) -> int:
