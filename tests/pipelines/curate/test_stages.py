@@ -6,15 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
 from tests.pipelines.curate.runs import Run, lake_of, policy, policy_text, rewards
 from tests.pipelines.segments import Story
 from trajlake.pipelines.cli_curate import _show
+from trajlake.pipelines.curate import policy as policy_module
 from trajlake.pipelines.curate.cut import Cut, CutOptions, cut_sft
 from trajlake.pipelines.curate.explain import explain
-from trajlake.pipelines.curate.policy import parse_policy
+from trajlake.pipelines.curate.policy import Policy, parse_policy
 from trajlake.runtime.cli_errors import UserError
 from trajlake.schemas.events import Annotated, TaskEnded, TaskStarted, ToolIntent
 
@@ -358,3 +360,13 @@ def test_a_policy_s_hash_is_of_its_meaning_and_of_the_files_it_names(tmp_path: P
     assert parse_policy("# a comment\n" + text, path).sha256 == first
     (tmp_path / "e.jsonl").write_text('"one two three four five seven"')
     assert parse_policy(text, path).sha256 != first
+
+
+def test_every_key_of_a_policy_is_explained() -> None:
+    told = (Path(policy_module.__file__).parent / "README.md").read_text()
+    tables = msgspec.structs.fields(Policy)
+    assert {"seed", "eligibility", "tasks"} <= {table.name for table in tables}
+    for table in tables:
+        keys = msgspec.structs.fields(table.type) if isinstance(table.default, msgspec.Struct) else (table,)
+        for key in keys:
+            assert f"`{key.name}`" in told, f"{table.name}.{key.name}"
