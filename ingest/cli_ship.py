@@ -15,7 +15,6 @@ import typer
 from trajlake.runtime.cli_errors import EXIT_DONE, EXIT_FINDINGS, UserError, one_line
 from trajlake.runtime.root import Root
 from trajlake.runtime.settings import load
-from trajlake.runtime.store_urls import without_secrets
 
 from .landing_store import open_landing
 from .shipper import Shipper, ShipReport
@@ -92,10 +91,9 @@ def _ship_once(shipper: Shipper | None, tier: WarmShipper | None, as_json: bool)
 
 
 def _warm_shipper(root: Root, url: str) -> WarmShipper:
-    if url.partition("://")[0] not in ("postgresql", "postgres"):
-        raise UserError(f"--warm {without_secrets(url)}: the warm tier is a PostgreSQL; give postgresql://HOST/DB")
-    from .stores.opener import open_postgres
+    from .stores.opener import check_warm, open_postgres
 
+    check_warm(url)
     return WarmShipper(root, open_postgres("warm", url))
 
 

@@ -46,11 +46,12 @@ def erase(
         raise UserError("erase: give --because TEXT; the reason stays in the lake")
     settings = load(lake=lake, tenant=tenant)
     from trajlake.pipelines import erase as run
-    from trajlake.pipelines.erase_places import Places
+    from trajlake.pipelines.erase_places import Places, check_places
 
     places = Places(
         roots=tuple(journal or ()), landings=tuple(landing or ()), warm=tuple(warm or ()), gone=frozenset(gone or ())
     )
+    check_places(places)
     bar = Bar()
     if pending:
         reports = run.continue_erasures(settings.lake, places, bar)

@@ -35,6 +35,11 @@ def retain(
     """
     if policy is None and not warm:
         raise UserError("retain: give a --policy, a --warm tier, or both")
+    from trajlake.ingest.stores.opener import check_warm
+
+    before_s = time.time() - seconds_of(keep_warm, "--keep-warm")
+    for url in warm or ():
+        check_warm(url)
     where = load(lake=lake).lake
     tree: dict[str, Any] = {}
     lines: list[tuple[str, object]] = []
@@ -45,7 +50,6 @@ def retain(
     for url in warm or ():
         from trajlake.pipelines.retain_warm import retain_warm
 
-        before_s = time.time() - seconds_of(keep_warm, "--keep-warm")
         left = retain_warm(where, url, before_s=before_s, dry_run=dry_run)
         tree.setdefault("warm", []).append(msgspec.to_builtins(left))
         lines += _warm_lines(left)

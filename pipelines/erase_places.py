@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
+from trajlake.ingest.stores.opener import check_warm
 from trajlake.pipelines.landing import LandedSegment, blob_path, list_segments
 from trajlake.pipelines.places import is_remote, read, remove, remove_tree, resolved, sync_directory, walk
 from trajlake.pipelines.snapshot import Cursor
 from trajlake.pipelines.staging import ALL_GONE
 from trajlake.pipelines.standing import TrajectoryKey
+from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import REAL_ENV
 from trajlake.runtime.journal_errors import JournalError
@@ -32,6 +34,17 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     landings: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
+
+
+def check_places(places: Places) -> None:
+    """Refuse a place that was named and is not there, before anything is erased. Raises `RootError`, `UserError`."""
+    for path in places.roots:
+        Root.open(path, create=False)
+    for path in places.landings:
+        if not is_remote(path) and not os.path.isdir(resolved(path, "landing")):
+            raise UserError(f"--landing {path}: no such folder; check the path")
+    for url in places.warm:
+        check_warm(url)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.journal_errors import RootError
 from trajlake.runtime.lease import Tenure
 from trajlake.runtime.store_urls import without_secrets
+
+
+def check_warm(url: str) -> None:
+    """Refuse what --warm cannot name, before anything is done for it."""
+    if url.partition("://")[0] not in ("postgresql", "postgres"):
+        raise UserError(f"--warm {without_secrets(url)}: the warm tier is a PostgreSQL; give postgresql://HOST/DB")
 
 
 def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = lambda _: False) -> Any:

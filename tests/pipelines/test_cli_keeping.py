@@ -90,7 +90,22 @@ def test_retention_by_a_policy_file(trajlake: Any, lake: Path, tmp_path: Path) -
     (["hold", "place", "--because", "x", "--lake", "lake"], "give a trajectory, --subject KEY, or --whole-tenant"),
     (["maintain", "--keep", "week", "--lake", "lake"], "--keep 'week'"),
     (["maintain", "--lake", "nowhere"], "no lake there"),
+    (["retain", "--policy", "p.toml", "--warm", "tier.db", "--lake", "lake"], "--warm tier.db: the warm tier is"),
 ])  # fmt: skip
 def test_wrong_arguments_are_one_line_and_exit_2(trajlake: Any, arguments: list[str], says: str) -> None:
     done = trajlake(*arguments)
     assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize(("place", "says"), [
+    (("--journal", "nothere"), "no journal here"),
+    (("--landing", "nothere"), "--landing nothere: no such folder"),
+    (("--warm", "tier.db"), "--warm tier.db: the warm tier is a PostgreSQL"),
+])  # fmt: skip
+def test_a_place_that_is_not_there_is_refused_before_anything_is_erased(
+    trajlake: Any, lake: Path, place: tuple[str, str], says: str
+) -> None:
+    before = sorted(str(path) for path in lake.rglob("*"))
+    done = trajlake("erase", "a1", "--tenant", "t", "--because", "letter", "--lake", "lake", *place)
+    assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+    assert sorted(str(path) for path in lake.rglob("*")) == before
