@@ -35,7 +35,7 @@ from .held_events import HeldEvents
 from .lake_side import LakeSide
 from .loss_report import LossReport, find_report, write_report
 from .numbering import Held, Numbered, Numbering
-from .sources import Source, find_sources
+from .sources import Source, find_sources, shown
 
 CHUNK_SIZE_MAX_BYTES: Final = 8 * 1024 * 1024
 """Payload bytes of one file that are held before the first is appended: smaller files go in whole or not at all."""
@@ -184,7 +184,7 @@ class ImportRun:
             sha256=sha256,
             mapping_version=version,
             format=reader.name,
-            name=source.stem if not source.path else source.path.rpartition("/")[2],
+            name=source.stem if not source.path else shown(source.path.rpartition("/")[2]),
             bytes=source.size or 0,
             trajectories={
                 name: numbering.added.get(name, 0) + numbering.known.get(name, 0) for name in numbering.trajectories()

@@ -45,11 +45,16 @@ class Line(NamedTuple):
     offset: int = 0
 
 
+def shown(name: str) -> str:
+    """Return a file's name as text: bytes that are no UTF-8, which a name may hold and a record may not, escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 class Source:
     """One source file. `name` is what messages show; `opener` gives the bytes as stored, from the start."""
 
     def __init__(self, name: str, opener: Callable[[], IO[bytes]], *, size: int | None = None, path: str = "") -> None:
-        self.name = name
+        self.name = shown(name)
         self.path = path
         self.size = size
         self._opener = opener
@@ -68,7 +73,7 @@ class Source:
     @property
     def stem(self) -> str:
         """Return the file's name without directories and known endings."""
-        base = os.path.basename(self.path or self.name)
+        base = shown(os.path.basename(self.path or self.name))
         for suffix in sorted(SESSION_SUFFIXES, key=len, reverse=True):
             if base.endswith(suffix):
                 return base[: -len(suffix)]

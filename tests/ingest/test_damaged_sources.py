@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Command
 from tests.ingest.reading import Read, all_arguments, read
 from trajlake.ingest.formats.conformance import check
 from trajlake.ingest.formats.contract import BadSource
@@ -246,3 +248,16 @@ def test_bad_files_among_good_ones_stop_none(trajlake: Callable[..., CompletedPr
     assert len(imported) == len(DOCUMENTS) + len(LINES)
     assert report["total"]["refused"] >= len(DOCUMENTS) + 1
     assert done.stderr.count("Traceback") == 0
+
+
+def test_a_file_whose_name_is_no_utf_8_is_imported_under_an_escaped_one(tmp_path: Path, trajlake: Command) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    chat = json.dumps([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}])
+    (folder / "before.json").write_text(chat)
+    (folder / os.fsdecode(b"n\xffm.json")).write_text(chat.replace("2", "3"))
+    first, again = (trajlake("import", "openai-chat", "sessions", "--journal", "j", "--json") for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr
+    assert [one["name"] for one in json.loads(first.stdout)["files"]] == ["sessions/before.json", "sessions/n\\xffm.json"]
+    assert [one["unchanged"] for one in json.loads(again.stdout)["files"]] == [True, True]
+    assert [one["report"]["name"] for one in json.loads(again.stdout)["files"]] == ["before.json", "n\\xffm.json"]
