@@ -258,6 +258,9 @@ def test_a_file_whose_name_is_no_utf_8_is_imported_under_an_escaped_one(tmp_path
     (folder / os.fsdecode(b"n\xffm.json")).write_text(chat.replace("2", "3"))
     first, again = (trajlake("import", "openai-chat", "sessions", "--journal", "j", "--json") for _ in range(2))
     assert (first.returncode, again.returncode) == (0, 0), first.stderr
-    assert [one["name"] for one in json.loads(first.stdout)["files"]] == ["sessions/before.json", "sessions/n\\xffm.json"]
+    assert [one["name"] for one in json.loads(first.stdout)["files"]] == [
+        "sessions/before.json",
+        "sessions/n\\xffm.json",
+    ]
     assert [one["unchanged"] for one in json.loads(again.stdout)["files"]] == [True, True]
     assert [one["report"]["name"] for one in json.loads(again.stdout)["files"]] == ["before.json", "n\\xffm.json"]
