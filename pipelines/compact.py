@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
+from typing import Final
 
 import msgspec
 
@@ -32,6 +33,10 @@ from trajlake.pipelines.snapshot import Snapshot
 from trajlake.pipelines.staging import stage, staging_folder, sweep_staging, unstage
 from trajlake.pipelines.standing import Standing
 from trajlake.pipelines.table_files import threads
+
+BUCKETS_MAX: Final = 256
+WORTH_SHARING_BYTES: Final = 64 << 20
+"""A bucket below this is not made only to give another worker something to do: each one makes files of its own."""
 
 Progress = Callable[[str, int, int], None]
 """Told (step, done, total); a step without a count has total 0. Tests kill the process inside it."""
@@ -170,7 +175,7 @@ def _plan(
         staging=os.path.join(staging_folder(lake), run),
         run=run,
         base=snapshot.number,
-        buckets=max(1, min(256, -(-size // options.bucket_bytes))),
+        buckets=buckets_for(size, options),
         partition_by=snapshot.partition_by,
         derive=options.derive,
         rebuild=rebuild,
@@ -181,6 +186,16 @@ def _plan(
         standing=standing.needed(),
         silent=silent_trajectories(lake, snapshot, standing),
     )
+
+
+def buckets_for(size: int, options: CompactOptions) -> int:
+    """Return into how many buckets a run of `size` bytes goes: for workers a multiple of their number, where it pays.
+
+    Three buckets on two workers would leave one of them idle for the time of a whole bucket.
+    """
+    fewest = max(1, -(-size // options.bucket_bytes))
+    shared = -(-fewest // options.workers) * options.workers
+    return min(BUCKETS_MAX, shared if size >= shared * WORTH_SHARING_BYTES else fewest)
 
 
 def _stages(plan: Plan, options: CompactOptions, progress: Progress) -> tuple[list[SegmentReport], list[BucketReport]]:

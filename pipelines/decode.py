@@ -7,7 +7,6 @@ The segment's checksum covers every byte before its SEAL, so that single frames 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -58,7 +57,6 @@ def event_columns(segment: SegmentColumns, path: str) -> pl.DataFrame:
     lengths = headers["payload_length"].astype(np.int64)
     if len(lengths) and int((payload_starts + lengths).max()) > segment.data_size:
         raise SegmentCorrupt(f"{path}: a frame reaches into the SEAL", path=path)
-    salts = hex_column(headers["salt"])
     hashes = hex_column(headers["hash"])
     texts = _text_views(segment.data, payload_starts, lengths, path)
     frame = pl.DataFrame(
@@ -70,8 +68,8 @@ def event_columns(segment: SegmentColumns, path: str) -> pl.DataFrame:
             "turn": np.ascontiguousarray(headers["turn"]),
             "recorded_at": pl.Series(np.ascontiguousarray(headers["recorded_at"])).cast(pl.Datetime("us", "UTC")),
             "payload": texts,
-            "salt": salts,
-            "commitment": _commitments(segment.data, salts, payload_starts, lengths),
+            "salt": hex_column(headers["salt"]),
+            "commitment": _commitments(segment.data, headers["salt"], payload_starts, lengths),
             "cryptographic_hash": hashes,
             "lsn": np.ascontiguousarray(headers["lsn"]),
             "ordinal": np.frombuffer(segment.ordinals, "<u4"),
@@ -152,12 +150,16 @@ def _text_views(data: memoryview, starts: np.ndarray[Any, Any], lengths: np.ndar
 
 
 def _commitments(
-    data: memoryview, salts: pl.Series, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
+    data: memoryview, salts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
 ) -> pl.Series:
     """Return sha256(hex salt LF payload) of every frame as hex."""
-    spans: Sequence[tuple[int, int]] = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
-    digests = [
-        sha256(b"".join((salt.encode(), b"\n", data[start:end]))).digest()
-        for salt, (start, end) in zip(salts.to_list(), spans, strict=True)
-    ]
-    return hex_column(np.frombuffer(b"".join(digests), dtype="V32"))
+    width = salts.dtype.itemsize * 2
+    lines = np.full((len(salts), width + 1), ord("\n"), np.uint8)
+    lines[:, :width] = np.frombuffer(salts.tobytes().hex().encode(), np.uint8).reshape(-1, width)
+    digests = bytearray()
+    heads = lines.view(f"S{width + 1}").ravel().tolist()
+    for head, start, end in zip(heads, starts.tolist(), (starts + lengths).tolist(), strict=True):
+        digest = sha256(head)
+        digest.update(data[start:end])
+        digests += digest.digest()
+    return hex_column(np.frombuffer(digests, dtype="V32"))

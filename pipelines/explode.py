@@ -96,7 +96,7 @@ def _stage(plan: Plan, opened: Sequence[SegmentColumns], rows: pl.DataFrame, ste
         part = rows.filter(pl.Series(bucket_of == number)) if plan.buckets > 1 else rows
         path = f"{stem}-{number}.arrow"
         temporary = f"{path}.{secrets.token_hex(6)}.tmp"
-        part.write_ipc(temporary, compat_level=pl.CompatLevel.oldest())
+        part.write_ipc(temporary, compat_level=pl.CompatLevel.newest())
         os.replace(temporary, path)
         staged.append((number, path))
     return staged

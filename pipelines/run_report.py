@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -12,6 +13,10 @@ from trajlake.pipelines.landing import DeclaredLost
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
 BUCKET_BYTES: int = 384 << 20
 """Segment bytes per bucket: a reducer holds about three times that in memory."""
+
+
+_WORKERS: Final = re.compile(r"--(?:direct_num_workers|num_workers|parallelism)=(\d{1,4})")
+"""How FnApiRunner, Dataflow and Flink are told."""
 
 
 class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +44,12 @@ class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise LakeError("compact: bucket_bytes must be at least 65536 and attempts at least 1")
         if self.settle_after_s is not None and self.settle_after_s < 0:
             raise LakeError("compact: --settle-after must not be negative")
+
+    @property
+    def workers(self) -> int:
+        """How many workers the Beam options ask for; 1 where they do not say."""
+        asked = [_WORKERS.fullmatch(option) for option in self.beam_options]
+        return next((max(1, int(match[1])) for match in asked if match), 1)
 
 
 class RunReport(msgspec.Struct, kw_only=True):

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from tests.pipelines.lakes import events_of, everything, rows
 from tests.pipelines.segments import Landed, Story, interleaved, land
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compact import BUCKETS_MAX, buckets_for, compact
 from trajlake.pipelines.content_store import ContentStore
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeMissing
@@ -339,3 +339,13 @@ def test_an_empty_payload_field_of_every_type_survives(tmp_path: Path) -> None:
     frame = rows(tmp_path / "lake", "events")
     assert frame.filter(pl.col("event_type") == "InputRead")["payload"].to_list() == ['{"kind":""}']
     assert set(SNAPSHOT_TABLES) <= set(TABLES)
+
+
+def test_workers_get_a_multiple_of_their_number_of_buckets_where_each_is_worth_its_files() -> None:
+    def buckets(mib: int, *flags: str) -> int:
+        return buckets_for(mib << 20, CompactOptions(beam_options=flags))
+
+    two, three = "--direct_num_workers=2", "--parallelism=3"
+    assert [buckets(mib) for mib in (0, 384, 385, 1150)] == [1, 1, 2, 3]
+    assert [buckets(mib, two) for mib in (0, 127, 128, 385, 1150, 1 << 20)] == [1, 1, 2, 2, 4, BUCKETS_MAX]
+    assert [buckets(mib, "--streaming", three) for mib in (191, 192, 1150, 1160)] == [1, 3, 3, 6]
