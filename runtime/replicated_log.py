@@ -6,6 +6,7 @@ that reach outside are. All frames go to the replica, whatever the class: an ack
 
 from __future__ import annotations
 
+from _thread import LockType
 from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -39,9 +40,9 @@ class ReplicatedTicket:
         self.local.wait(timeout)
         self._replication.wait(self._position, timeout)
 
-    def hurry(self) -> None:
-        """Have the local barrier begin; the replica is asked after it."""
-        self.local.hurry()
+    def release_when_ended(self, _: LockType) -> bool:
+        """False: what the replica says must be waited for."""
+        return False
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from self.local.__await__()

@@ -63,10 +63,15 @@ class Ticket(Append):
             assert self.error is not None
             raise again(self.error)
 
-    def hurry(self) -> None:
-        """Somebody will wait soon: have the barrier begin. Never waits."""
-        if self.lazy:
+    def release_when_ended(self, lock: LockType) -> bool:
+        """Have a held lock released, once, when `wait` would return; False if it would now. Never waits itself."""
+        with self.flusher._lock:  # so that the end comes either before the look, or after the note
+            waits = self.state == WAITING
+            if waits:
+                self.waiters.append(lock)
+        if waits and self.lazy:
             self.flusher.hurry(self, None)
+        return waits
 
     def __await__(self) -> Generator[Any, None, None]:
         """Await durability; raises like `wait`. Cancelling the task leaves the events queued."""

@@ -7,6 +7,7 @@ import contextvars
 import inspect
 import queue
 import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final
@@ -27,11 +28,22 @@ from .spawn import Child, run_spawns
 from .tool_call import run_call, run_tools
 
 Perform = Callable[[Request], Any]
-Job = tuple[contextvars.Context, Start]
-
 
 IDLE_MAX_S: Final = 5.0
 """How long the thread of a body that ended waits for the next one. Starting a thread costs more than a barrier."""
+
+
+class _Worker:
+    """A thread for bodies. It waits for its lock, then runs its job; who gives it one releases the lock, or has it
+    released when the job may begin: then nobody in between need wake up for that.
+    """
+
+    __slots__ = ("job", "lock")
+
+    def __init__(self) -> None:
+        self.lock = allocate_lock()
+        self.lock.acquire()
+        self.job: tuple[contextvars.Context, Start] | None = None
 
 
 class _Running:
@@ -53,20 +65,22 @@ class Bodies:
         self._now_s = env.monotonic
         self._ends: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self._running: dict[int, _Running] = {}
-        self._idle: list[queue.SimpleQueue[Job]] = []
+        self._idle: list[_Worker] = []
 
     def start(self, request: Start) -> None:
         """Run a body in a thread (a daemon: one that never ends does not keep the process)."""
         running = self._running[request.tag] = _Running(request.timeout_s)
         if request.after is None:
             running.due_s = self._now_s() + running.timeout_s
-        else:
-            request.after.hurry()
-        job = (contextvars.copy_context(), request)
         try:
-            self._idle.pop().put(job)
+            worker = self._idle.pop()
         except IndexError:
-            threading.Thread(target=self._serve, args=(job,), name=f"trajlake-body-{request.tag}", daemon=True).start()
+            worker = _Worker()
+            name = f"trajlake-body-{request.tag}"
+            threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True).start()
+        worker.job = contextvars.copy_context(), request
+        if request.after is None or not request.after.release_when_ended(worker.lock):
+            worker.lock.release()
 
     def next(self) -> Done:
         """Return how the next body ended; one whose time is over counts as ended, whatever it still does."""
@@ -94,24 +108,22 @@ class Bodies:
         now_s = self._now_s()
         return next((tag for tag, one in self._running.items() if one.due_s <= now_s), None)
 
-    def _serve(self, job: Job) -> None:
-        jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    def _serve(self, worker: _Worker) -> None:
         while True:
-            context, request = job
-            done = self._not_begun(request) or context.run(_ended, request)
-            # Idle before it tells, so that the call which follows finds this thread.
-            self._idle.append(jobs)
-            self._ends.put(done)
-            del context, request, done
-            try:
-                job = jobs.get(timeout=IDLE_MAX_S)
-            except queue.Empty:
+            if not worker.lock.acquire(timeout=IDLE_MAX_S):
                 try:
-                    self._idle.remove(jobs)
-                except ValueError:  # it was chosen this very moment
-                    job = jobs.get()
+                    self._idle.remove(worker)
+                except ValueError:  # it has a job, which may not begin yet
+                    worker.lock.acquire()
                 else:
                     return
+            assert worker.job is not None
+            (context, request), worker.job = worker.job, None
+            done = self._not_begun(request) or context.run(_ended, request)
+            # Idle before it tells, so that the call which follows finds this thread.
+            self._idle.append(worker)
+            self._ends.put(done)
+            del context, request, done
 
     def _not_begun(self, request: Start) -> Done | None:
         """Wait until the body may begin, and let its time begin; else return why it never will."""

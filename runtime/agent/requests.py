@@ -13,6 +13,7 @@ A driver throws into the core what a request raised; it never retries one.
 
 from __future__ import annotations
 
+from _thread import LockType
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
@@ -24,8 +25,8 @@ class Ticket(Protocol):
 
     def wait(self, timeout: float | None = None) -> Any: ...
 
-    def hurry(self) -> None:
-        """Somebody will wait soon: have the barrier begin. Never waits."""
+    def release_when_ended(self, lock: LockType) -> bool:
+        """Have a held lock released when `wait` would return. False: it will not be released, use `wait`."""
         ...
 
     def __await__(self) -> Generator[Any, None, Any]: ...

@@ -127,8 +127,9 @@ class _Ticket:
     def wait(self, timeout: float | None = None) -> None:
         self._log.flush()
 
-    def hurry(self) -> None:
-        """Nothing is begun ahead: the barrier is the wait."""
+    def release_when_ended(self, _: Any) -> bool:
+        """The barrier is the wait."""
+        return False
 
     def __await__(self) -> Any:
         raise AssertionError("simulated runs are plain")
@@ -332,6 +333,7 @@ def performer(host: Host, process: Process) -> Callable[[Request], Any]:
 
 def _run(process: Process, body: Start) -> Done:
     if body.after is not None:
+        process.tick()
         body.after.wait()
         process.tick()
     try:

@@ -6,13 +6,16 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.events import event_of, info_of
 from trajlake.runtime.agent import driver_async, driver_sync
 from trajlake.runtime.agent.requests import NotBegun, Start
 from trajlake.runtime.env import REAL_ENV
+from trajlake.runtime.root import Root
 
 LONG_S = 60.0
 
@@ -22,10 +25,10 @@ class Barrier:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
-        self.open, self.hurried = threading.Event(), False
+        self.open = threading.Event()
 
-    def hurry(self) -> None:
-        self.hurried = True
+    def release_when_ended(self, _: Any) -> bool:
+        return False
 
     def wait(self, timeout: float | None = None) -> None:
         assert self.open.wait(LONG_S)
@@ -59,7 +62,6 @@ def until(true: Callable[[], bool]) -> None:
 def test_a_body_waits_for_its_intent_and_has_all_its_time_after_it() -> None:
     bodies, barrier, ran = driver_sync.Bodies(REAL_ENV), Barrier(), []
     bodies.start(Start(1, lambda: ran.append(barrier.open.is_set()), 0.05, after=barrier))
-    assert barrier.hurried
     threading.Timer(0.2, barrier.open.set).start()
     assert bodies.next().error is None
     assert ran == [True]
@@ -136,3 +138,18 @@ def test_under_asyncio_each_body_has_a_time_of_its_own() -> None:
         assert isinstance((await bodies.next()).error, asyncio.CancelledError)
 
     asyncio.run(main())
+
+
+def test_a_lock_is_released_once_when_an_append_has_ended(tmp_path: Path) -> None:
+    with Root.open(tmp_path).claim_writer() as writer:
+        for number in range(200):
+            lock = threading.Lock()
+            lock.acquire()
+            ticket = writer.append([event_of("t", number)], info_of("t"), lazy=bool(number % 2))
+            if number % 3 == 0:
+                ticket.wait()
+            if ticket.release_when_ended(lock):
+                assert lock.acquire(timeout=LONG_S)
+            assert ticket.done
+            assert not ticket.release_when_ended(lock)
+            assert lock.locked()
