@@ -17,9 +17,9 @@ import binascii
 import functools
 import types
 import typing
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -42,11 +42,15 @@ _CANONICAL_SHRINK_MAX: Final = 4
 
 
 class Blob(NamedTuple):
-    """Bytes to be stored beside the segments, before the event that names them. `sha256` is hex, of `data`."""
+    """Bytes to be stored beside the segments, before the event that names them. `sha256` is hex, of `data`.
+
+    `text`: what `data` was made of, where that was a text and is at hand.
+    """
 
     sha256: str
     data: bytes
     kind: BlobKind
+    text: str | None = None
 
 
 class BlobRef(NamedTuple):
@@ -81,8 +85,7 @@ def offload(tree: Json) -> tuple[Json, list[Blob]]:
 def offload_payload(payload: PayloadT) -> tuple[PayloadT, list[Blob]]:
     """Return `payload` as it goes into its frame (itself if nothing was large) and the blobs to store before it."""
     blobs: list[Blob] = []
-    replaced = _offload_struct(payload, blobs)
-    return replaced, blobs
+    return _offload_struct(payload, blobs), blobs
 
 
 def is_blob(tree: Json) -> bool:
@@ -135,6 +138,13 @@ def inline(tree: Json, get: Callable[[str], bytes]) -> Json:
     return members if any(members[key] is not item for key, item in tree.items()) else tree
 
 
+def tree_of(blob: Blob) -> Json:
+    """Return the value that a blob stands for. Its bytes are taken for those that its name says."""
+    if blob.kind == "text":
+        return blob.data.decode() if blob.text is None else blob.text
+    return write_bytes(blob.data) if blob.kind == "bytes" else _decode(blob.data)
+
+
 _How = Literal["value", "values", "struct", "structs"]
 _Plan = tuple[tuple[str, _How], ...]
 
@@ -153,15 +163,15 @@ def _offload_container(tree: Any) -> tuple[Json, list[Blob]]:
 
 
 def _replace(text: str, kind: BlobKind, data: bytes) -> tuple[Json, list[Blob]]:
-    return (text, []) if len(data) <= INLINE_MAX else _made(data, kind, text[:BLOB_HEAD_CHARS])
+    return (text, []) if len(data) <= INLINE_MAX else _made(data, kind, text[:BLOB_HEAD_CHARS], text)
 
 
-def _made(data: bytes, kind: BlobKind, head: str) -> tuple[Json, list[Blob]]:
+def _made(data: bytes, kind: BlobKind, head: str, text: str | None = None) -> tuple[Json, list[Blob]]:
     digest = sha256(data).hexdigest()
     reference: dict[str, Any] = {"$blob": digest, "bytes": len(data), "kind": kind}
     if kind != "bytes":
         reference["head"] = head
-    return reference, [Blob(digest, data, kind)]
+    return reference, [Blob(digest, data, kind, text)]
 
 
 def _utf8(text: str) -> bytes:
@@ -183,14 +193,12 @@ def _restored(ref: BlobRef, get: Callable[[str], bytes]) -> Json:
     computed = sha256(data).hexdigest()
     if computed != ref.sha256:
         raise InvalidEvent(f"blob {ref.sha256}: the stored bytes hash to {computed}; run 'trajlake journal verify'")
-    if ref.kind == "text":
-        return data.decode()
-    return write_bytes(data) if ref.kind == "bytes" else _decode(data)
+    return tree_of(Blob(ref.sha256, data, ref.kind))
 
 
 def _offload_struct(struct: Any, blobs: list[Blob]) -> Any:
     changes: dict[str, Any] = {}
-    for name, how in _plan(cast(Hashable, type(struct))):
+    for name, how in _plan(type(struct)):  # type: ignore[arg-type]  # a class is hashable
         value = getattr(struct, name)
         if value is None or value is msgspec.UNSET:
             continue

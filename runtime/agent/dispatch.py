@@ -95,8 +95,7 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
         if again is not None:
             intents = None  # they are durable: this one was begun
             waiting.insert(0, again)
-    order = [one.wanted.action_id for one in batch]
-    return sorted(doubts, key=order.index)
+    return sorted(doubts, key=[one.wanted.action_id for one in batch].index) if doubts else doubts
 
 
 def send_once(s: Session, one: Dispatch) -> Steps:

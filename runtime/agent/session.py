@@ -112,6 +112,7 @@ class Session:
         self.sends: dict[str, float] = {}
         self._runtime: list[Event] = []
         self._salts: list[bytes] = []
+        self._at_hand: dict[str, blobs.Blob] = {}
 
     # -- recording -------------------------------------------------------------------------------------------------
 
@@ -149,6 +150,7 @@ class Session:
         payload, bulk = blobs.offload_payload(payload)
         for blob in bulk:
             yield Block(partial(self.ports.blobs.put, self.tenant, blob.data))
+            self._at_hand[blob.sha256] = blob
         return self.append(payload, turn=turn)
 
     def record_at_once(self, payload: Payload, *, turn: int | None = None) -> Event:
@@ -265,7 +267,9 @@ class Session:
     # -- bulk and arguments ----------------------------------------------------------------------------------------
 
     def inline(self, tree: Any) -> Any:
-        """Put bulk back into a tree, from blobs."""
+        """Put bulk back into a tree, from blobs; what this operation has just stored is still at hand."""
+        if self._at_hand and blobs.is_blob(tree) and tree["$blob"] in self._at_hand:
+            return blobs.tree_of(self._at_hand[tree["$blob"]])
         return blobs.inline(tree, lambda sha256: self.ports.blobs.get(self.tenant, sha256))
 
     def value(self, tree: Any, what: str = "") -> Any:
@@ -349,7 +353,8 @@ class Session:
             self.live = True
 
     def check_usable(self, operation: str) -> None:
-        """Raise when the agent goes on where it must not: after the end, or after it swallowed an unwinding."""
+        """An operation begins. Raise where none may: after the end, or after the agent swallowed an unwinding."""
+        self._at_hand = {}
         if self.owner_now() != self.owner:
             raise Misuse(
                 f"{operation}: a trajectory belongs to the thread or task that runs it; use turn.tools to go wide"

@@ -18,7 +18,9 @@ from trajlake.runtime import (
     Refuse,
     Retry,
     ToolError,
+    replay,
 )
+from trajlake.runtime.blob_store import BlobStore
 from trajlake.runtime.models import scripted
 from trajlake.runtime.tools import InvalidArguments
 
@@ -103,6 +105,31 @@ def test_a_timeout_of_an_idempotent_tool_is_settled_by_sending_the_same_key(benc
     assert len({intent.key for intent in intents}) == 1
     assert [intent.attempt for intent in intents] == [1, 2]
     assert bench.bodies("ToolSettled")[0].how == "key"
+
+
+def test_bulk_that_was_just_stored_is_not_read_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, texts = bench.fresh(), ["text " * 50_000, {"rows": ["x" * 1000] * 300}]
+    reads: list[str] = []
+    get = BlobStore.get
+
+    def counted(store: BlobStore, tenant: str, sha256: str) -> bytes:
+        reads.append(sha256)
+        return get(store, tenant, sha256)
+
+    monkeypatch.setattr(BlobStore, "get", counted)
+
+    @journal.tool(effect="read")
+    def dump(which: int) -> Any:
+        return texts[which]
+
+    def agent(t: Any) -> None:
+        for turn in t.turns(max=1):
+            assert [turn.call("dump", {"which": one}).output for one in (0, 1)] == texts
+
+    journal.run(agent, "t", task="go")
+    assert not reads
+    assert replay(agent, bench.events(), journal=journal).same
+    assert reads
 
 
 def test_a_probe_settles_in_the_living_worker(bench: Bench) -> None:

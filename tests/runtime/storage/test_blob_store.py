@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.faulty_env import Fault, FaultyEnv
 from trajlake.runtime.blob_store import BlobStore
-from trajlake.runtime.env import REAL_ENV, make_folder
+from trajlake.runtime.env import PIECE_BYTES, REAL_ENV, make_folder
 from trajlake.runtime.journal_errors import BlobMissing
 from trajlake.schemas.errors import InvalidId
 
@@ -30,6 +30,16 @@ def test_a_blob_comes_back_by_its_hash_and_survives_power_loss_from_the_moment_p
     assert store(env).put("acme", DATA) == NAME
     for seed in (None, 1, 2):
         assert store(env.crash_image(seed)).get("acme", NAME) == DATA
+
+
+def test_bulk_is_written_in_pieces_so_that_no_commit_beside_it_waits_for_all_of_it() -> None:
+    env, written = FaultyEnv(), []
+    blobs = store(env)
+    env.before = lambda operation, path: written.append(operation) if path.endswith(".tmp") else None
+    data = bytes(range(256)) * (PIECE_BYTES * 5 // 512)
+    name = blobs.put("acme", data)
+    assert [one for one in written if one in ("pwrite", "fdatasync")] == ["pwrite", "fdatasync"] * 3
+    assert store(env.crash_image(1)).get("acme", name) == data
 
 
 def test_a_power_loss_during_put_never_leaves_wrong_bytes_under_the_name() -> None:
