@@ -120,17 +120,23 @@ def many() -> Iterator[Row]:
 
 
 def open_loop() -> Iterator[Row]:
+    """Counted from the planned time, by a load whose timers are on time; and from when the agent was woken."""
+    seconds = max(3.0, SECONDS)
     sides = Sides({
-        "raw": lambda: raw(SECONDS), "ours": lambda: ours("asyncio", 1000, max(3.0, SECONDS), open_loop=3),
+        "raw": lambda: raw(SECONDS), "ours": lambda: ours("asyncio", 1000, seconds, open_loop=3),
+        "coarse": lambda: ours("asyncio", 1000, seconds, open_loop=3, coarse=1),
     })  # fmt: skip
-    yield sides.row("open loop, 1,000 asyncio agents at 3/s: p99 by the raw barrier's p99", "ours", "raw", 3, "p99_us")
-    yield Row("  its CPU", sides.median("ours", "cpu"), 0.3, "at most", "cores", "load generator included")
-    p99_ms, p50_us = sides.median("ours", "p99_us") / 1000, sides.median("ours", "p50_us")
-    yield Row("  its p99 beside the document's 0.5 ms", p99_ms, unit="ms", note=f"p50 {p50_us:.0f} us")
     for told in sides.found["raw"]:
         told["planned_p99_us"] = told["p99_us"]
-    measure = "  its p99 from the planned time on: asyncio's timers are up to 1 ms late"
-    yield sides.row(measure, "ours", "raw", None, "planned_p99_us")
+    measure = "open loop, 1,000 asyncio agents at 3/s: p99 by the raw barrier's p99"
+    yield sides.row(measure, "ours", "raw", 3, "planned_p99_us")
+    yield Row("  its CPU", sides.median("ours", "cpu"), 0.3, "at most", "cores", "load generator included")
+    p99_ms, p50_us = sides.median("ours", "planned_p99_us") / 1000, sides.median("ours", "p50_us")
+    yield Row("  its p99 beside the document's 0.5 ms", p99_ms, unit="ms", note=f"p50 {p50_us:.0f} us")
+    yield sides.row("  its p99 from when the agent's timer woke it", "ours", "raw", None, "p99_us")
+    measure = "  its p99 with asyncio's own timers, up to 1 ms late, from the planned time"
+    yield sides.row(measure, "coarse", "raw", None, "planned_p99_us")
+    yield sides.row("  the same from when the agent was woken", "coarse", "raw", None, "p99_us")
 
 
 def effects() -> Iterator[Row]:

@@ -1,8 +1,9 @@
 """Our side: `python -m tests.benchmarks.journal_side WORLD AGENTS SECONDS FOLDER [OPTION=VALUE ...]`, prints one JSON.
 
 Options: stretch_ms (a barrier that takes so long, behind the env seam), window_ms and batch (the document's W and B),
-two_calls=1 (write + fdatasync), open_loop=R (events/s of each agent), hog=1 (a CPU-bound thread beside it),
-switch_us (sys.setswitchinterval), segment_mib, start_at (monotonic seconds: several processes begin together).
+two_calls=1 (write + fdatasync), open_loop=R (events/s of each agent; coarse=1: with asyncio's own timers),
+hog=1 (a CPU-bound thread beside it), switch_us (sys.setswitchinterval), segment_mib, start_at (monotonic seconds:
+several processes begin together).
 
 Segments are filled with zeros ahead of use, by a thread of the writer: that of the first two is done before counting
 begins.
@@ -17,7 +18,7 @@ import threading
 import time
 from typing import Any
 
-from tests.benchmarks.journal_load import print_result, run_open_loop, run_tasks, run_threads
+from tests.benchmarks.journal_load import precise_loop, print_result, run_open_loop, run_tasks, run_threads
 from tests.support.events import event_of, info_of
 from trajlake.runtime.env import Env
 from trajlake.runtime.root import Root
@@ -80,7 +81,8 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
         await append(events[agent][number % MADE], infos[agent])
 
     if options.get("open_loop"):
-        found = asyncio.run(run_open_loop(agents, options["open_loop"], seconds, acommit))
+        with asyncio.Runner(loop_factory=None if options.get("coarse") else precise_loop) as runner:
+            found = runner.run(run_open_loop(agents, options["open_loop"], seconds, acommit))
     elif world == "threads":
         found = run_threads(agents, seconds, commit)
     else:
