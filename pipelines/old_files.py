@@ -20,12 +20,13 @@ from trajlake.pipelines.curate.pinned import PinnedLake
 from trajlake.pipelines.erase_places import Target
 from trajlake.pipelines.forget import BLOB, KEY, has_text, hits, leaving_and_shared, texts_null
 from trajlake.pipelines.lake import DataFile, Lake, now_text
+from trajlake.pipelines.lake_errors import LakeError
 from trajlake.pipelines.packs import FOLDER as PACKS
 from trajlake.pipelines.packs import blobs_in, moved
 from trajlake.pipelines.pins import Pin, all_pins, pin_path
 from trajlake.pipelines.places import entries, exists, put_replacing, sync_all, walk
 from trajlake.pipelines.protocol import may_remove
-from trajlake.pipelines.snapshot import Expired, Snapshot, put_expired
+from trajlake.pipelines.snapshot import Expired, put_expired
 from trajlake.pipelines.standing import keys_frame
 from trajlake.pipelines.table_files import may_hold, read_rows, write_files
 from trajlake.pipelines.vacuum import data_files, objects_in, remove_now, what_is_named
@@ -54,7 +55,7 @@ def remove_old_files(lake: Lake, target: Target, why: str, run: str, epoch: int,
     expire: list[int] = []
     for number in lake.snapshot_numbers():
         if number < newest.number:
-            found = _dirty(lake, lake.snapshot(number), frames, clean)
+            found = _dirty(lake, number, frames, clean)
             if found:
                 dirty |= found
                 expire.append(number)
@@ -79,12 +80,21 @@ def _frames(target: Target) -> _Frames:
     )
 
 
-def _dirty(lake: Lake, snapshot: Snapshot, frames: _Frames, clean: set[str]) -> set[str]:
-    """Return the files of a snapshot (below the lake) that hold the text, or list a blob that is gone."""
+def _dirty(lake: Lake, number: int, frames: _Frames, clean: set[str]) -> set[str]:
+    """Return the files of a snapshot (below the lake) that hold the text, or list a blob that is gone.
+
+    None of one that maintenance expires at this moment: what it named and left is found among the orphans.
+    """
     found = set()
-    for table in SNAPSHOT_TABLES:
-        files = [f for f in lake.files(snapshot, table) if f"{table}/{f.relative}" not in clean]
-        found |= {f"{table}/{f.relative}" for f in files if _is_dirty(f, table, frames)}
+    try:
+        snapshot = lake.snapshot(number)
+        for table in SNAPSHOT_TABLES:
+            files = [f for f in lake.files(snapshot, table) if f"{table}/{f.relative}" not in clean]
+            found |= {f"{table}/{f.relative}" for f in files if _is_dirty(f, table, frames)}
+    except (LakeError, OSError):
+        if number in lake.snapshot_numbers():
+            raise
+        return set()
     return found
 
 
@@ -159,8 +169,12 @@ def _orphans(lake: Lake, frames: _Frames, clean: set[str]) -> set[str]:
         if free:
             table = path.partition("/")[0]
             alone = Pin(name="orphan", snapshot=0, erasure_epoch=0, files={table: [path]})
-            if any(_is_dirty(file, table, frames) for file in PinnedLake(lake.url, alone).files(newest, table)):
-                found.add(path)
+            try:
+                if any(_is_dirty(file, table, frames) for file in PinnedLake(lake.url, alone).files(newest, table)):
+                    found.add(path)
+            except (LakeError, OSError):
+                if exists(lake.path(path)):
+                    raise
     return found
 
 
