@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -28,7 +27,7 @@ from trajlake.schemas.state import State, from_parts, parts, state_hash
 from .durable_folders import DurableFolders
 from .env import Env, exists, read_file, write_atomically
 from .journal_errors import BlobMissing, JournalError
-from .workspace import SAVERS
+from .side_by_side import side_by_side
 from .workspace_tree import objects_of
 
 VERSION: Final = 1
@@ -174,9 +173,7 @@ def save(
             chunks=chunked(b"\n".join(msgspec.json.encode(row) for row in items)),
         ),
     )  # fmt: skip
-    if new:
-        with ThreadPoolExecutor(min(SAVERS, len(new))) as pool:
-            list(pool.map(partial(objects.put, state.tenant), new.values()))
+    side_by_side(partial(objects.put, state.tenant), new.values())
     root = msgspec.json.encode(manifest)
     written = sum(map(len, new.values())) + len(root)
     return Written(objects.put(state.tenant, root), manifest, written, whole + len(root))

@@ -61,6 +61,7 @@ class Journal:
         self._lock = threading.Lock()
         self._closed = self._draining = False
         self._ports: Ports | None = None
+        self._pid = 0
         self._log: RootLog | None = None
         self._keeper: LeaseKeeper | None = None
         self._mail = mail_store(root)
@@ -285,7 +286,9 @@ class Journal:
             if self._closed:
                 raise Misuse("the journal is closed: open it again")
             if self._ports is None:
-                self._ports = self._make_ports()
+                self._ports, self._pid = self._make_ports(), self._env.pid()
+            elif self._pid != self._env.pid():
+                raise Misuse("the journal belongs to the parent process: open it again in the child")
             return self._ports
 
     @property

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from .env import EntryFacts, Env, read_file
+from .side_by_side import side_by_side
 from .workspace_tree import Entry, File, Folder, Link, WorkspaceError, decoded, encoded, folder_of
 
 CLOCK_GRANULARITY_S: Final = 2.0
 """The coarsest clock of a file system in use (FAT); a file younger than this at the last look is read again."""
 READ_AGAIN: Final = 5
 """How often a file that changes while it is read is read again before the snapshot is given up."""
-SAVERS: Final = 8
-"""Objects saved beside each other: their barriers share the disk's."""
 
 
 class Objects(Protocol):
@@ -82,8 +80,7 @@ class Workspace:
         self._missing(tree, self._saved, self.path, wanted)
         known = _hashes(self._saved) if self._saved is not None else set()
         jobs = [(sha256, make) for sha256, make in wanted.items() if sha256 not in known]
-        with ThreadPoolExecutor(min(SAVERS, max(1, len(jobs)))) as pool:
-            written = sum(pool.map(lambda job: _save(objects, tenant, *job), jobs))
+        written = sum(side_by_side(lambda job: _save(objects, tenant, *job), jobs))
         self._saved = tree
         return written
 
