@@ -113,8 +113,10 @@ class Lake:
         try:
             if is_remote(path):
                 return tried(lambda: DeltaTable(path, version=version, storage_options=delta_options(path)), path)
-            return DeltaTable(path, version=version)
-        except LakeUnreachable:
+            loaded = DeltaTable(path, version=version)
+            _check_log(path)
+            return loaded
+        except (LakeUnreachable, LakeDamaged):
             raise
         except Exception as error:
             shown = "the newest version" if version is None else f"version {version}"
@@ -140,6 +142,16 @@ class Lake:
     def ledger_data_files(self, name: str) -> list[DataFile]:
         """Return a ledger's files at its newest version."""
         return files_of(self.handle(name), self.path(name))
+
+
+def _check_log(path: str) -> None:
+    """Refuse a log entry without bytes, as a crash of a disk leaves them: Delta's reader goes without what it added."""
+    with os.scandir(f"{path}/_delta_log") as entries:
+        for entry in entries:
+            if entry.name.endswith(".json") and not entry.stat().st_size:
+                raise LakeDamaged(
+                    f"{entry.path}: is empty; put it back from a copy, or compact the landing into a new lake"
+                )
 
 
 def files_of(handle: DeltaTable, directory: str) -> list[DataFile]:

@@ -48,3 +48,13 @@ def test_a_data_file_that_cannot_be_read_is_named_and_no_query_goes_without_it(
     assert code == 3
     assert "failed inside" not in line
     assert "LINE 1" not in line
+
+
+def test_an_empty_entry_of_a_table_s_log_is_refused_for_delta_would_go_without_its_files(
+    made: Path, tmp_path: Path
+) -> None:
+    lake = shutil.copytree(made, tmp_path / "lake")
+    newest = max((lake / "trajectories" / "_delta_log").glob("*.json"))
+    newest.write_bytes(b"")
+    with pytest.raises(LakeDamaged, match=rf"{newest}: is empty"):
+        connect(lake).sql("select count(*) from trajectories").fetchall()
