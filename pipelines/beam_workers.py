@@ -11,7 +11,11 @@ from typing import Final
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability import local_job_service
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import SubprocessSdkWorkerHandler, WorkerHandler
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    BeamFnControlServicer,
+    SubprocessSdkWorkerHandler,
+    WorkerHandler,
+)
 
 LOST: Final = "a worker process of this run is no more"
 LOOK_AGAIN_S: Final = 0.1
@@ -31,6 +35,7 @@ class WatchedWorker(SubprocessSdkWorkerHandler):
 
     def close(self) -> None:
         self._closed.set()
+        self.control_conn.push(BeamFnControlServicer._DONE_MARKER)  # for a process that connects only after this
         super().close()
 
     def _run(self) -> None:
