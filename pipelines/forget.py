@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.arrow_schema import polars_schema
 from trajlake.pipelines.content_objects import blobs_of, rows_of
 from trajlake.pipelines.content_store import is_packed, object_of
 from trajlake.pipelines.erased_openings import openings_of, with_openings
@@ -145,9 +144,11 @@ def drop_blobs(
 def take_out(draft: Draft, blobs: Iterable[tuple[str, str]]) -> pl.DataFrame:
     """Take rows out of `blobs`, once in a run, and return them; what shares a pack with one moves to another pack."""
     wanted = pl.DataFrame(sorted(blobs), schema=dict.fromkeys(BLOB, pl.String), orient="row")
-    if not len(wanted):
-        return pl.DataFrame(schema=polars_schema(SNAPSHOT_TABLES["blobs"]))
-    rows = read_rows(draft.remaining("blobs"), SNAPSHOT_TABLES["blobs"])
+    # Rows of one pack stand in one file: they were written together, and files are only merged whole or filtered.
+    files = [file for file in draft.remaining("blobs") if hits(file, wanted, BLOB)]
+    rows = read_rows(files, SNAPSHOT_TABLES["blobs"])
+    if not files:
+        return rows
     leaving, shared = leaving_and_shared(rows, wanted)
     draft.drop("blobs", pl.concat([wanted, shared.select(BLOB)]), on=("tenant", "sha256"))
     if len(shared):

@@ -12,7 +12,8 @@ import polars as pl
 
 from trajlake.pipelines.content_objects import blobs_of, rows_of
 from trajlake.pipelines.content_store import object_of
-from trajlake.pipelines.forget import BLOB
+from trajlake.pipelines.forget import BLOB, hits
+from trajlake.pipelines.lake_errors import LakeDamaged
 from trajlake.pipelines.packs import PACK_BYTES, moved
 from trajlake.pipelines.run_draft import Draft
 from trajlake.pipelines.table_files import read_columns, read_rows
@@ -26,30 +27,35 @@ LEVEL: Final = 9
 
 def pack_sources(draft: Draft) -> int:
     """Put the small objects of each tenant's sources together; return how many there were."""
-    files = draft.remaining("blobs")
     count = 0
-    for tenant in sorted({file.partition["tenant"] for file in files}):
-        mine = [file for file in files if file.partition["tenant"] == tenant]
-        rows = read_rows(mine, SNAPSHOT_TABLES["blobs"])
-        small = _small(draft, rows, tenant)
+    for tenant in sorted({file.partition["tenant"] for file in draft.files("imports")}):
+        small = _small(draft, tenant)
         objects = small["object"].n_unique()
         if objects < 2:
             continue
-        new = rows_of(moved(draft.lake.url, blobs_of(small.select(rows.columns)), draft.run, LEVEL))
-        rest = rows.join(small, on=BLOB, how="anti")
-        draft.remove("blobs", mine)
+        old = small.select(SNAPSHOT_TABLES["blobs"].column_names)
+        new = rows_of(moved(draft.lake.url, blobs_of(old), draft.run, LEVEL))
+        files = [file for file in draft.remaining("blobs") if hits(file, old, BLOB)]
+        rest = read_rows(files, SNAPSHOT_TABLES["blobs"]).join(old, on=BLOB, how="anti")
+        before, after = sum(file.rows for file in files), len(rest) + len(new)
+        if before != after:
+            raise LakeDamaged(f"{draft.lake.path('blobs')}: {before} rows before, {after} after packing; not committed")
+        draft.remove("blobs", files)
         draft.write("blobs", pl.concat([rest, new]).sort(BLOB), "packed")
         count += objects
     return count
 
 
-def _small(draft: Draft, rows: pl.DataFrame, tenant: str) -> pl.DataFrame:
+def _small(draft: Draft, tenant: str) -> pl.DataFrame:
     """Return the rows of sources in small objects, those of like names together: they are likely to be alike."""
     files = [file for file in draft.files("imports") if file.partition["tenant"] == tenant]
     imports = read_columns(files, SNAPSHOT_TABLES["imports"], ("tenant", "sha256", "name"))
     names = imports.group_by(BLOB).agg(pl.col("name").min())
-    found = rows.with_columns(pl.Series("object", [object_of(path) for path in rows["path"]], dtype=pl.String))
-    found = found.join(names, on=BLOB, how="inner")
+    blobs = [[file] for file in draft.remaining("blobs") if file.partition["tenant"] == tenant]
+    # A file at a time, because most blobs are none of these; and none, for the columns where there is no file.
+    parts = [read_rows(some, SNAPSHOT_TABLES["blobs"]).join(names, on=BLOB, how="inner") for some in ([], *blobs)]
+    found = pl.concat(parts)
+    found = found.with_columns(pl.Series("object", [object_of(path) for path in found["path"]], dtype=pl.String))
     by_object = found.group_by("object").agg(pl.col("bytes").sum().alias("held"), pl.col("name").min().alias("first"))
     small = found.join(by_object.filter(pl.col("held") < SMALL_BYTES), on="object")
     return small.sort("first", "object", nulls_last=True)

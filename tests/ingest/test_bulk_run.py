@@ -23,10 +23,13 @@ from trajlake.ingest.import_run import ImportOptions, Outcome
 from trajlake.ingest.lake_side import LakeSide
 from trajlake.ingest.watch import follow_paths
 from trajlake.pipelines import bulk_door, bulk_import
+from trajlake.pipelines.grown_files import is_grown
 from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.lake_errors import LakeUnreachable
+from trajlake.pipelines.maintain import maintain
 from trajlake.runtime.root import Root
 from trajlake.runtime.settings import load
+from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 STRAIGHT = "from trajlake.ingest import bulk_run; bulk_run.WORTH_BYTES = 1; bulk_run.BATCH_SIZE_BYTES = 1\n"
 BY_ROOT = "from trajlake.ingest import bulk_run; bulk_run.WORTH_BYTES = 1 << 60\n"
@@ -90,6 +93,21 @@ def test_rows_of_every_table_are_those_of_an_import_by_the_root(tmp_path: Path, 
     assert straight["total"] == by_root["total"]
     assert comparable(tmp_path / "lake") == comparable(tmp_path / "other")
     assert len(rows(tmp_path / "lake", "blob_refs")) > 0
+
+
+def test_files_that_grew_by_small_row_groups_are_written_anew_by_maintenance_once(
+    tmp_path: Path, sessions: Path
+) -> None:
+    imported(tmp_path, STRAIGHT, sessions)
+    lake, before = str(tmp_path / "lake"), everything(tmp_path / "lake")
+    assert any(is_grown(file.relative) for file in Lake(lake).files(Lake(lake).newest(), "events"))
+    assert maintain(lake).outcome == "committed"
+    newest = Lake(lake).newest()
+    assert not [
+        file for table in SNAPSHOT_TABLES for file in Lake(lake).files(newest, table) if is_grown(file.relative)
+    ]
+    assert everything(tmp_path / "lake") == before
+    assert maintain(lake).outcome == "nothing_to_do"
 
 
 HELPERS_FIND_NOTHING_NEW = (
