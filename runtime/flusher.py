@@ -200,15 +200,17 @@ class Flusher:
             if not self._commit.is_full:
                 room, self._room_waiters = self._room_waiters, room
         woken = wake(done)
+        woken_at = self._monotonic()
         if room:
             wake_all(room)
+        chain.catch_up()
         self._stats.batch(
             events,
             queue_s=taken_at - batch[0].offered_at,
             batch_s=chain.laid_out_at - taken_at,
             write_s=chain.barrier_begun_at - chain.laid_out_at,
             barrier_s=durable_at - chain.barrier_begun_at,
-            wake_s=self._monotonic() - durable_at,
+            wake_s=woken_at - durable_at,
         )
         if self._first_barriers_us is not None:
             self._judge_barriers((durable_at - chain.barrier_begun_at) * 1e6)

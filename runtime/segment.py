@@ -42,14 +42,15 @@ def segment_path(folder: str, number: int) -> str:
     return f"{folder}/{number:020d}{SUFFIX}"
 
 
-def fill_with_zeros(env: Env, path: str, size_bytes: int, pace: Callable[[], None] = lambda: None) -> None:
+def fill_with_zeros(env: Env, path: str, size_bytes: int, pace: Callable[[float], None] = lambda _: None) -> None:
     """Create `path` as a new file of zeros, durable but for its name. Written in pieces, each synced on its own,
-    so that the bulk never stands in front of a commit; `pace` is called before each. On an error the file is removed.
+    so that the bulk never stands in front of a commit; `pace` is called before each with the share that is done.
+    On an error the file is removed.
     """
     fd = env.open(path, write=True, create=True, exclusive=True)
     try:
         for offset in range(0, size_bytes, len(ZEROS)):
-            pace()
+            pace(offset / size_bytes)
             write_fully(env, fd, ZEROS[: min(len(ZEROS), size_bytes - offset)], offset)
             env.fdatasync(fd)
     except OSError:
@@ -110,6 +111,11 @@ class ActiveSegment:
         return len(self.index.offsets)
 
     @property
+    def used_share(self) -> float:
+        """How much of the file is used, 0 to 1."""
+        return self.offset / self.header.size_bytes
+
+    @property
     def next_lsn(self) -> int:
         """The lsn that the next event gets."""
         return self.header.first_lsn + len(self.index.offsets)
@@ -152,7 +158,7 @@ class ActiveSegment:
             position += group.count
         lay_out(frames, epoch, lsn + position - len(frames), position - len(frames), parts)
         data = b"".join(parts)
-        index.checksum = crc32(data, index.checksum)
+        index.take_in(data)
         return data
 
     def write(self, data: bytes) -> float:
@@ -188,8 +194,10 @@ class ActiveSegment:
             return self.header.previous_seal
         return seal_hash(self.index.seal_frame(self.header.epoch, self.offset))
 
-    def seal(self) -> None:
+    def seal(self) -> bytes:
         """Write the SEAL, sync it, cut the file to length and close it. One without events is removed.
+
+        Returns what the next header carries, as `link_hash` does.
 
         The cut itself is not synced: after a power loss recovery cuts again.
         """
@@ -197,12 +205,13 @@ class ActiveSegment:
             self.abandon()
             self._env.unlink(self.path)
             self._env.fsync_dir(self._folder)
-            return
+            return self.header.previous_seal
         frame = self.index.seal_frame(self.header.epoch, self.offset)
         write_fully(self._env, self._fd, frame, self.offset)
         self._env.fdatasync(self._fd)
         self._env.truncate(self._fd, self.offset + len(frame))
         self.abandon()
+        return seal_hash(frame)
 
     def abandon(self) -> None:
         """Close the file as it is; recovery will see to it."""

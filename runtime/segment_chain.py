@@ -67,6 +67,12 @@ class SegmentChain:
         assert self._active is not None
         self.next_lsn = self._active.next_lsn
 
+    def catch_up(self) -> None:
+        """Do what the last batch still needs and no commit waits for: its part of the checksum, the spare's pace."""
+        if self._active is not None:
+            self._active.index.checksum()
+            self._spares.used_share = self._active.used_share
+
     def seal_due_at(self) -> float | None:
         """Return when (monotonic seconds) the active segment has to be sealed for its age; None for never."""
         if self._active is None or self._options.segment_age_max_s is None or not self._active.event_count:
@@ -125,10 +131,8 @@ class SegmentChain:
 
     def _seal_active(self) -> None:
         if self._active is not None:
-            active = self._active
-            link = active.link_hash()
-            active.seal()
-            self._active, self._link = None, link
+            self._link = self._active.seal()
+            self._active = None
 
     def _begin(self, groups: Sequence[Group], *, first_batch: bool) -> ActiveSegment:
         """Begin the next segment, large enough for `groups`; with `first_batch` they are part of its birth."""
@@ -145,6 +149,7 @@ class SegmentChain:
         self._begun_at = self._env.monotonic()
         self._next_number += 1
         self.segments_begun += 1
+        self._spares.used_share = 0.0
         self._spares.want(self._larger())
         return self._active
 

@@ -143,19 +143,30 @@ class IndexBuilder:
 
     def __init__(self, first_lsn: int, checksum: int) -> None:
         self.first_lsn = first_lsn
-        self.checksum = checksum
+        self._checksum = checksum
+        self._unread = b""
         self.offsets = array("Q")
         self.ordinals = array("I")
         self.known: dict[bytes, int] = {}
         self.info_offsets = array("Q")
 
-    def mark(self) -> tuple[int, int, int]:
-        """Return a point that `rewind` can go back to."""
-        return len(self.offsets), len(self.info_offsets), self.checksum
+    def take_in(self, data: bytes) -> None:
+        """Note the bytes of a batch. They are read when the checksum is next asked for: so not before their barrier."""
+        self._checksum, self._unread = self.checksum(), data
 
-    def rewind(self, mark: tuple[int, int, int]) -> None:
+    def checksum(self) -> int:
+        """Return the CRC-32 of all bytes so far. It lets other threads run while it reads more than a few KiB."""
+        if self._unread:
+            self._checksum, self._unread = crc32(self._unread, self._checksum), b""
+        return self._checksum
+
+    def mark(self) -> tuple[int, int, int, bytes]:
+        """Return a point that `rewind` can go back to."""
+        return len(self.offsets), len(self.info_offsets), self._checksum, self._unread
+
+    def rewind(self, mark: tuple[int, int, int, bytes]) -> None:
         """Forget what was added since `mark`: those frames did not reach the disk for sure."""
-        events, infos, self.checksum = mark
+        events, infos, self._checksum, self._unread = mark
         del self.offsets[events:], self.ordinals[events:], self.info_offsets[infos:]
         self.known = {key: ordinal for key, ordinal in self.known.items() if ordinal < infos}
 
@@ -179,7 +190,7 @@ class IndexBuilder:
             starts.append(len(grouped))
         trailer = TRAILER.pack(
             TRAILER_MAGIC, seal_offset, self.first_lsn, self.first_lsn + events - 1, events, infos,
-            self.checksum, epoch, 0, 0,
+            self.checksum(), epoch, 0, 0,
         )  # fmt: skip
         payload = b"".join((
             _little(self.offsets), _aligned(_little(ordinals)), _aligned(_little(grouped)), _little(starts),

@@ -13,14 +13,17 @@ from .segment import fill_with_zeros
 from .segment_format import TEMPORARY
 
 REST: Final = 3
-"""A spare in the making uses a quarter of the device's time, unless a commit waits for it."""
+"""A spare in the making uses a quarter of the device's time, unless it would come too late."""
 REST_MAX_S: Final = 0.1
+LEAD: Final = 1.25
+"""How far a spare has to be ahead of the segment in use: finished when that is used to four fifths."""
 
 
 class SpareKeeper:
     """Keeps one spare file ready in a writer's folder.
 
     `threaded=False` makes spares in the caller instead (tests and tools): the same code, no concurrency.
+    `used_share` (0 to 1) is set by who writes: how much of the segment before the spare is used.
     Callbacks (`on_space`) are told True when a spare could not be made for lack of space, False when one could.
     """
 
@@ -37,6 +40,7 @@ class SpareKeeper:
         self._busy = False
         self._awaited = False
         self._piece_at = 0.0
+        self.used_share = 0.0
         self._stop = False
         self._thread: threading.Thread | None = None
         self._made = 0
@@ -84,17 +88,18 @@ class SpareKeeper:
                 self._env.unlink(self._ready[0])
             self._ready = None
 
-    def _make(self, size_bytes: int, pace: Callable[[], None] = lambda: None) -> str:
+    def _make(self, size_bytes: int, pace: Callable[[float], None] = lambda _: None) -> str:
         self._made += 1
         path = f"{self._folder}/spare-{self._env.random_bytes(6).hex()}{TEMPORARY}"
         fill_with_zeros(self._env, path, size_bytes, pace)
         return path
 
-    def _breathe(self) -> None:
+    def _breathe(self, made_share: float) -> None:
         """Between two pieces of a spare: leave the device to commits for as long as `REST` pieces take."""
         now = self._env.monotonic()
         with self._lock:
-            if self._threaded and self._piece_at and not self._awaited and not self._stop:
+            pressed = self._awaited or self._stop or made_share < self.used_share * LEAD
+            if self._threaded and self._piece_at and not pressed:
                 self._lock.wait(min((now - self._piece_at) * REST, REST_MAX_S))
         self._piece_at = self._env.monotonic()
 
