@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 from .errors import InvalidId
@@ -51,6 +52,7 @@ def check_trajectory_id(trajectory_id: str, *, judgement: bool = False) -> str:
     return trajectory_id
 
 
+@lru_cache(maxsize=4096)
 def trajectory_key(tenant: str, trajectory_id: str) -> bytes:
     """Return the 16-byte key of a trajectory: first bytes of sha256(tenant LF trajectory_id). Raises `InvalidId`."""
     try:

@@ -310,8 +310,12 @@ def ports_of(host: Host, process: Process, log: SimulatedLog) -> Ports:
 def performer(host: Host, process: Process) -> Callable[[Request], Any]:
     """Return a driver that performs each request at once, in place; bodies end in a random order."""
     started: list[Start] = []
+    durable: list[Any] = []
 
     def perform(request: Request) -> Any:
+        if isinstance(request, Start) and request.after is not None and request.after not in durable:
+            durable.append(request.after)
+            perform(Wait(request.after))
         process.tick()
         answer: Any = None
         match request:
@@ -322,7 +326,7 @@ def performer(host: Host, process: Process) -> Callable[[Request], Any]:
             case Start():
                 started.append(request)
             case Next():
-                answer = _run(process, started.pop(host.random.randrange(len(started))))
+                answer = _run(started.pop(host.random.randrange(len(started))))
             case Sleep(seconds=seconds):
                 host.clock_us += round(seconds * 1e6)
         process.tick()
@@ -331,11 +335,7 @@ def performer(host: Host, process: Process) -> Callable[[Request], Any]:
     return perform
 
 
-def _run(process: Process, body: Start) -> Done:
-    if body.after is not None:
-        process.tick()
-        body.after.wait()
-        process.tick()
+def _run(body: Start) -> Done:
     try:
         return Done(body.tag, body.call())
     except Crash:
