@@ -169,10 +169,11 @@ class LeaseKeeper:
         with self._changed:
             if self._closed:
                 raise LeaseLost("the lease keeper is closed")
-            self._held.append(held)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trajlake-lease-keeper", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="trajlake-lease-keeper", daemon=True)
+                thread.start()  # raises where the system gives no more threads: then nothing is held, nor renewed
+                self._thread = thread
+            self._held.append(held)
             self._changed.notify()
         return held
 

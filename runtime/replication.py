@@ -76,8 +76,9 @@ class Replication:
             self._position += 1
             self._queue.append(_Sent(self._position, writer, events, info, ticket))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trajlake-replicate", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="trajlake-replicate", daemon=True)
+                thread.start()  # raises where the system gives no more threads: the next one takes this along
+                self._thread = thread
             return self._position
 
     def wait(self, position: int, timeout: float | None = None) -> None:

@@ -214,3 +214,36 @@ def test_a_forked_child_holds_nothing(store, keeper):
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert held.check_for_dispatch().good()
+
+
+def test_a_lease_that_no_thread_could_be_had_for_is_not_held_and_the_next_one_is_renewed(store, env, monkeypatch):
+    keeper = LeaseKeeper(store, env=env, duration_s=60.0, renew_every_s=0.05)
+    lease = store.acquire(claim(), 1, expected=None)
+
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError):
+            keeper.hold(lease)
+    assert keeper._held == []
+    held = keeper.hold(lease)
+    asked = held.renew_at_s
+    deadline = time.monotonic() + 30
+    while held.renew_at_s == asked and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert held.renew_at_s > asked
+    keeper.close()
+
+
+def test_a_keeper_without_a_thread_closes(store, env, monkeypatch):
+    keeper = LeaseKeeper(store, env=env)
+
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    with pytest.raises(RuntimeError):
+        keeper.hold(store.acquire(claim(), 1, expected=None))
+    keeper.close()
