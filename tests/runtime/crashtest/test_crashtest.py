@@ -93,7 +93,8 @@ def check(project: Path, wrong: dict[str, tuple[str, str]], sample: int, shop: s
 
 def test_a_correct_agent_is_clean_wherever_it_is_killed(project: Path) -> None:
     code, report = crashtest(project, "careful", "--sample", "4")
-    assert (code, report["findings"], report["killed"], report["left_to_a_person"]) == (0, [], 4, 0), report
+    assert report["findings"] == []
+    assert (code, report["killed"], report["left_to_a_person"]) == (0, 4, 0), report
     assert report["tools"] == {"charge": 1, "note": 1, "price": 1, "ship": 1, "tell": 1}
     assert len(report["boundaries"]) > 150
 
