@@ -7,6 +7,7 @@ goes by the root, which numbers its tail and finds what was changed. Rows are th
 
 from __future__ import annotations
 
+import gc
 import io
 import multiprocessing
 import os
@@ -66,10 +67,16 @@ def import_bulk(side: LakeSide, groups: Sequence[Sequence[Source]], options: Imp
     large = [one.path for group in groups for one in group if (one.size or 0) > FILE_SIZE_MAX_BYTES]
     work = Work(side, dealt([group for group in small if group], BATCH_SIZE_BYTES), options)
     team: list[Helper] = []
+    gc.freeze()  # a helper's collector that looked at what is loaded would copy its pages
     try:
         for _ in range(_processes(len(work.batches)) - 1):
             team.append(Helper(work, team))
-        begun = asked(work.context, lambda: door.begin(side.lake, options.tenant), team)
+        begun = asked(
+            work.context,
+            lambda: door.begin(side.lake, options.tenant),
+            team,
+            meanwhile=lambda: door.foresee(side.lake),
+        )
         if begun is None:
             return None
         plan, known = begun
@@ -81,6 +88,7 @@ def import_bulk(side: LakeSide, groups: Sequence[Sequence[Source]], options: Imp
         stored = [blob for share in shares for blob in share.stored]
         report = door.commit(plan, rows, stored, [report_text(one).decode() for one in reports])
     finally:
+        gc.unfreeze()
         for helper in team:
             helper.end()
     if report is None:
@@ -169,9 +177,9 @@ class BulkRun(ImportRun):
     def _append_all(self, numbered: Iterable[Numbered]) -> None:
         """Hold the events of one source until it is whole: it may still turn out not to be fresh."""
         self._fresh, self._events, self._blobs = set(), [], {}
-        for event, blobs in numbered:
-            self._events.append(event)
-            for blob in blobs:
+        for one in numbered:
+            self._events.append(one.event)
+            for blob in one.blobs:
                 self._blobs[blob.sha256] = blob.data
 
     def _finish(self, source: Source, report: LossReport) -> None:

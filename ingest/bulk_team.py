@@ -22,8 +22,8 @@ from .import_run import ImportOptions, Outcome
 from .lake_side import LakeSide
 from .loss_report import LossReport
 
-PARCELS_WAITING_MAX: Final = 2
-"""Parcels that a helper makes ahead of the process that writes them."""
+PARCELS_WAITING_MAX: Final = 3
+"""Parcels that a helper makes ahead of the process that writes them: what it makes while a batch is written."""
 
 
 class NotFresh(Exception):
@@ -94,10 +94,12 @@ def received(pipe: Connection) -> Any:
     return message
 
 
-def asked(context: Any, ask: Callable[[], Any], team: Sequence[Helper] = ()) -> Any:
+def asked(
+    context: Any, ask: Callable[[], Any], team: Sequence[Helper] = (), meanwhile: Callable[[], None] = lambda: None
+) -> Any:
     """Return what `ask` returns in a process of its own: what it loads goes with it. Raises what it raises.
 
-    `team` are the helpers that run already.
+    `team` are the helpers that run already; `meanwhile` is done here until the answer comes.
     """
     here, there = context.Pipe(duplex=False)
     not_mine = [here, *(helper.pipe for helper in team)]
@@ -105,6 +107,7 @@ def asked(context: Any, ask: Callable[[], Any], team: Sequence[Helper] = ()) -> 
     process.start()
     there.close()
     try:
+        meanwhile()
         return received(here)
     finally:
         process.join()

@@ -28,7 +28,7 @@ from trajlake.schemas.events import TaskStarted
 from trajlake.schemas.ids import check_tenant
 
 from .copies import Copies, families
-from .formats.contract import BadSource, Importer, Item, Loss, ReadOptions
+from .formats.contract import BadSource, Importer, Loss, ReadOptions
 from .formats.detect import detect
 from .formats.registry import AUTO, importer
 from .held_events import HeldEvents
@@ -177,7 +177,9 @@ class ImportRun:
         )
         version = reader.mapping_version
         numbering = Numbering(self.options.tenant, version, lambda name: self._held_of(name, version))
-        self._append_all(numbering.number(_dated(reader.read(source, options, loss), loss)))
+        self._append_all(numbering.number(reader.read(source, options, loss)))
+        if numbering.undated:
+            loss.note(UNDATED, numbering.undated)
         tally = loss.as_report()
         report = LossReport(
             tenant=self.options.tenant,
@@ -186,9 +188,7 @@ class ImportRun:
             format=reader.name,
             name=source.stem if not source.path else shown(source.path.rpartition("/")[2]),
             bytes=source.size or 0,
-            trajectories={
-                name: numbering.added.get(name, 0) + numbering.known.get(name, 0) for name in numbering.trajectories()
-            },
+            trajectories=numbering.trajectories(),
             conflicts=numbering.conflicts,
             ended=self.options.ended,
             opening=opening,
@@ -198,8 +198,8 @@ class ImportRun:
         return Outcome(
             name=source.name,
             format=reader.name,
-            events_added=sum(numbering.added.values()),
-            events_known=sum(numbering.known.values()),
+            events_added=numbering.added,
+            events_known=numbering.known,
             report=report,
         )
 
@@ -298,14 +298,6 @@ class ImportRun:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
-
-
-def _dated(items: Iterable[Item], loss: Loss) -> Iterator[Item]:
-    """Pass items on; note each trajectory whose source tells no time."""
-    for item in items:
-        if item.recorded_at <= 0 and isinstance(item.payload, TaskStarted):
-            loss.note(UNDATED)
-        yield item
 
 
 def _is_in(source: Source, known: LossReport) -> Outcome:

@@ -31,7 +31,7 @@ class Held(NamedTuple):
     start: Event | None
 
 
-class Numbered(NamedTuple):
+class Numbered(msgspec.Struct, frozen=True, gc=False):
     """One new event and the blobs it names, to be stored before it."""
 
     event: Event
@@ -39,12 +39,13 @@ class Numbered(NamedTuple):
 
 
 class _Track:
-    __slots__ = ("conflict", "held", "prev", "salt_args", "sequence")
+    __slots__ = ("conflict", "held", "known", "prev", "salt_args", "sequence")
 
     def __init__(self, prev: bytes, held: Held, salt_args: tuple[str, str, str]) -> None:
         self.prev = prev
         self.held = held
         self.sequence = 0
+        self.known = 0
         self.salt_args = salt_args
         self.conflict = False
 
@@ -56,8 +57,8 @@ class Numbering:
         self.tenant = tenant
         self.mapping_version = mapping_version
         self.conflicts: dict[str, str] = {}
-        self.added: dict[str, int] = {}
-        self.known: dict[str, int] = {}
+        self.undated = 0
+        """Number of trajectories whose source tells no time."""
         self._held = held
         self._tracks: dict[str, _Track] = {}
 
@@ -68,9 +69,19 @@ class Numbering:
             if made is not None:
                 yield made
 
-    def trajectories(self) -> list[str]:
-        """Return the ids seen, in the order they came."""
-        return list(self._tracks)
+    @property
+    def added(self) -> int:
+        """Number of events that were new."""
+        return sum(track.sequence - track.known for track in self._tracks.values())
+
+    @property
+    def known(self) -> int:
+        """Number of events that the root had already."""
+        return sum(track.known for track in self._tracks.values())
+
+    def trajectories(self) -> dict[str, int]:
+        """Return how many events of each trajectory the source holds, new or not, in the order they came."""
+        return {name: track.sequence for name, track in self._tracks.items()}
 
     def _one(self, item: Item) -> Numbered | None:
         track = self._tracks.get(item.trajectory_id)
@@ -91,13 +102,12 @@ class Numbering:
                     "the source was changed, not grown"
                 )
                 return None
-            self.known[item.trajectory_id] = self.known.get(item.trajectory_id, 0) + 1
+            track.known += 1
             track.prev = known
             track.sequence += 1
             return None
         track.prev = event.hash
         track.sequence += 1
-        self.added[item.trajectory_id] = self.added.get(item.trajectory_id, 0) + 1
         return Numbered(event, blobs)
 
     def _event(self, track: _Track, payload: Payload, encoded: bytes | None, item: Item) -> Event:
@@ -118,6 +128,7 @@ class Numbering:
         start = item.payload
         if not isinstance(start, TaskStarted) or start.source is None:
             raise ValueError(f"importer bug: {item.trajectory_id} does not begin with an imported TaskStarted")
+        self.undated += item.recorded_at <= 0
         source = start.source
         return _Track(
             genesis(self.tenant, item.trajectory_id),

@@ -14,7 +14,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
+from typing import IO, Any, BinaryIO, Final, cast
+
+import msgspec
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
 
@@ -33,7 +35,7 @@ SESSION_SUFFIXES: Final = (
 """What is looked for inside a directory; a file named on the command line may have any name."""
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One line without its line end; `number` from 1. `whole` is False for a last line that has no line end.
 
     `offset` is where it begins in the unpacked source.

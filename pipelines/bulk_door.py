@@ -5,20 +5,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from trajlake.pipelines.content_store import ContentStore, StoredBlob, sync_objects
 from trajlake.pipelines.packs import Packer
 from trajlake.pipelines.places import resolved, store_errors
+from trajlake.pipelines.snapshot import snapshot_numbers
 from trajlake.schemas.envelope import Event
 
 if TYPE_CHECKING:
     from trajlake.pipelines.bulk_rows import BulkWriter
+
+
+_M_MMAP_THRESHOLD: Final = -3
+LARGE_BYTES: Final = 4 * 1024 * 1024
+"""Blocks from this size on leave no hole in the heap when they are freed; left alone, glibc raises it eightfold."""
 
 
 class BulkPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +89,16 @@ def begin(lake: str, tenant: str) -> tuple[BulkPlan, BulkKnown] | None:
     return None if plan is None or known is None else (plan, known)
 
 
+def foresee(lake: str) -> None:
+    """Load what `writer` needs while `begin` is asked, where its answer is known: a new lake refuses nothing.
+
+    No process may be forked from then on.
+    """
+    if not snapshot_numbers(lake):
+        _load_modestly()
+        import trajlake.pipelines.bulk_rows  # noqa: F401
+
+
 def writer(plan: BulkPlan) -> BulkWriter:
     """Return the writer of the plan's data files. Loads the engines."""
     _load_modestly()
@@ -91,10 +108,12 @@ def writer(plan: BulkPlan) -> BulkWriter:
 
 
 def _load_modestly() -> None:
-    """Tell engines that are not loaded yet to give freed memory back at once, and to use one thread.
+    """Tell allocators and engines that are not loaded yet to give freed memory back at once, and to use one thread.
 
     The other cores have helpers, and each thread of an engine would keep memory of its own.
     """
+    with suppress(OSError, AttributeError):  # of glibc alone
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")  # of Polars
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

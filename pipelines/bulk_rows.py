@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from trajlake.ingest.parcels import Parcel
 from trajlake.pipelines.arrow_schema import polars_schema
@@ -26,7 +27,7 @@ from trajlake.pipelines.run_plan import NO_WRITER
 from trajlake.pipelines.snapshot import FileAdd
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
-BATCH_SIZE_BYTES: Final = 2 * 1024 * 1024
+BATCH_SIZE_BYTES: Final = 4 * 1024 * 1024
 """Payload bytes of a batch: memory is a small multiple of it."""
 
 
@@ -40,7 +41,7 @@ class BulkWriter:
         self._files = {
             name: GrownFiles(table, f"{lake}/{name}", run, partition_by) for name, table in SNAPSHOT_TABLES.items()
         }
-        self._batch = Parcel()
+        self._batch: list[Parcel] = []
 
     def add(self, parcel: Parcel) -> None:
         """Take whole trajectories. One that an earlier parcel had makes all of it void: rows would stand twice."""
@@ -49,8 +50,8 @@ class BulkWriter:
         if self.is_void:
             return
         self.trajectories |= named
-        self._batch.merge(parcel)
-        if self._batch.size_bytes < BATCH_SIZE_BYTES:
+        self._batch.append(parcel)
+        if sum(len(one.payloads) for one in self._batch) < BATCH_SIZE_BYTES:
             return
         # Rows make no cycles, and the collector would walk a batch's hundred thousand objects again and again.
         gc.disable()
@@ -65,22 +66,24 @@ class BulkWriter:
         return {name: adds for name, files in self._files.items() if (adds := files.close())}
 
     def _flush(self) -> None:
-        batch, self._batch = self._batch, Parcel()
-        if not batch.payloads:
+        batch = Parcel.joined(self._batch)
+        self._batch.clear()
+        if not batch.types:
             return
-        self.events += len(batch.payloads)
+        self.events += len(batch.types)
         judged = canonicalize(frame_of(batch))
         if judged.duplicates or (judged.rows["verdict"] != CANONICAL).any():
             raise AssertionError("bulk import: a source gave a trajectory with gaps or copies; nothing was committed")
         self._files["events"].add(judged.rows)
         for table, rows in derive(judged.rows, judged, judged.rows.clear()).items():
             self._files[table].add(rows)
+        del batch, judged, rows
+        pa.default_memory_pool().release_unused()  # also what the heap has of it: what is left of batches adds up
 
 
 def frame_of(parcel: Parcel) -> pl.DataFrame:
     """Return a parcel with the columns of `events` and `origin`, as `canonicalize` takes them."""
     kinds = polars_schema(SNAPSHOT_TABLES["events"])
-    number, kind, version, token, turn, at = zip(*parcel.heads, strict=True)
     names = ("tenant", "trajectory_id", "started_on", "model")
     places = pl.DataFrame(
         [
@@ -90,23 +93,35 @@ def frame_of(parcel: Parcel) -> pl.DataFrame:
         schema={name: kinds[name] for name in names},
         orient="row",
     )
-    owners = places[np.array(parcel.owners, np.uint32)]
+    owners = places[np.frombuffer(parcel.owners, np.int64)]
+    integers = {
+        "sequence_number": parcel.numbers,
+        "schema_version": parcel.versions,
+        "fencing_token": parcel.tokens,
+        "turn": parcel.turns,
+        "recorded_at": parcel.times,
+    }
     return pl.DataFrame(
         {
-            "sequence_number": pl.Series(number, dtype=pl.Int64),
-            "event_type": pl.Series(kind, dtype=pl.String),
-            "schema_version": pl.Series(version, dtype=pl.Int32),
-            "fencing_token": pl.Series(token, dtype=pl.Int64),
-            "turn": pl.Series(turn, dtype=pl.Int32),
-            "recorded_at": pl.Series(at, dtype=pl.Int64).cast(kinds["recorded_at"]),
-            "payload": pl.Series(parcel.payloads, dtype=pl.Binary).cast(pl.String),
+            **{name: np.frombuffer(values, np.int64) for name, values in integers.items()},
+            "event_type": pl.Series(parcel.types, dtype=pl.String),
+            "payload": _texts(parcel),
             "salt": hex_column(np.frombuffer(parcel.salts, "V16")),
             "commitment": hex_column(np.frombuffer(parcel.commitments, "V32")),
             "cryptographic_hash": hex_column(np.frombuffer(parcel.hashes, "V32")),
         }
     ).with_columns(
+        *(pl.col(name).cast(kinds[name]) for name in (*integers, "payload")),
         *(owners[name] for name in names),
         pl.lit(NO_WRITER).alias("writer"),
         pl.lit(-1, pl.Int64).alias("lsn"),
         pl.lit(2, pl.UInt8).alias("origin"),
     )
+
+
+def _texts(parcel: Parcel) -> pl.Series:
+    """Return the payloads as a column that stands on the parcel's own bytes."""
+    offsets = np.concatenate(([0], np.cumsum(np.frombuffer(parcel.sizes, np.int64)))).astype(np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(parcel.payloads)]
+    joined = pa.Array.from_buffers(pa.large_binary(), len(parcel.sizes), buffers)
+    return pl.Series(values=pl.from_arrow(joined))

@@ -62,14 +62,14 @@ class _Drift(Fields):
 
 def trajectories(touched: Touched, aside: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of `trajectories`; `aside` are rows that do not count, `tables` what was derived before."""
-    rows = {t: {"status": "open", "system_no": 0} for t in touched.places}
+    rows = {t: {"status": "open", "system_no": 0} for t in touched.places["t"].to_list()}
     for kind, row, body in touched.ordered(_FIELDS):
         _STEPS[kind](rows[row.t], row, body)
     for t, values in _counts(touched).items():
         rows[t].update(values)
         rows[t]["openings"] = msgspec.json.encode(touched.lines[t]).decode()
     for name, verdict in (("superseded", SUPERSEDED), ("held_back", HELD_BACK), ("conflicts", CONFLICT)):
-        counted = dict(aside.filter(pl.col("verdict") == verdict).group_by("t").len().iter_rows())
+        counted = dict(aside.filter(pl.col("verdict") == verdict).group_by("t").len().iter_rows()) if len(aside) else {}
         for t, values in rows.items():
             values[name] = counted.get(t, 0)
     _add_derived(touched, rows, tables)
@@ -79,8 +79,8 @@ def trajectories(touched: Touched, aside: pl.DataFrame, tables: Mapping[str, pl.
 def _counts(touched: Touched) -> dict[int, dict[str, Any]]:
     kind, kept = pl.col("event_type"), ~pl.col("given_up")
     found = touched.rows.group_by("t").agg(
-        pl.col("recorded_at").first().dt.epoch("us").alias("started_at"),
-        pl.col("recorded_at").last().dt.epoch("us").alias("last_event_at"),
+        pl.col("at").first().alias("started_at"),
+        pl.col("at").last().alias("last_event_at"),
         pl.col("sequence_number").last().alias("last_sequence"),
         pl.col("cryptographic_hash").last().alias("head_hash"),
         pl.col("fencing_token").last(),
@@ -106,12 +106,12 @@ def _add_derived(touched: Touched, rows: dict[int, dict[str, Any]], tables: Mapp
     )  # fmt: skip
     found = {row[:2]: row[2:] for row in calls.select(*key, *_CALLS).iter_rows()}
     acted = {row[:2]: row[2:] for row in actions.select(*key, "tool_calls", "in_doubt").iter_rows()}
-    for t, values in rows.items():
-        place = touched.places[t][:2]
-        count, inputs, outputs, system_no = found.get(place, (0, None, None, 0))
+    for t, *place in touched.places.select("t", *key).iter_rows():
+        values = rows[t]
+        count, inputs, outputs, system_no = found.get(tuple(place), (0, None, None, 0))
         values.update(model_calls=count, input_tokens=inputs, output_tokens=outputs)
         values["system_no"] = max(values["system_no"], system_no)
-        values["tool_calls"], values["in_doubt"] = acted.get(place, (0, 0))
+        values["tool_calls"], values["in_doubt"] = acted.get(tuple(place), (0, 0))
 
 
 _CALLS = ("model_calls", "input_tokens", "output_tokens", "system_no")

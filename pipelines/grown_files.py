@@ -49,7 +49,7 @@ class GrownFiles:
         self._directory = directory
         self._run = run
         self._columns = partition_columns(table, partition_by)
-        self._schema = _wide(file_schema(table, partition_by))
+        self._schema = _viewed(file_schema(table, partition_by))
         self._bounded = stats_columns(table, partition_by)
         self._kinds = polars_schema(table)
         self._open: OrderedDict[str, _File] = OrderedDict()
@@ -81,7 +81,7 @@ class GrownFiles:
             file = self._begin(folder, values)
         self._open[folder] = file
         inside = rows.select(self._schema.names)
-        columns = inside.to_arrow(compat_level=pl.CompatLevel.oldest()).columns
+        columns = inside.to_arrow(compat_level=pl.CompatLevel.newest()).columns
         file.writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
         file.rows += len(rows)
         file.stats = _merged(file.stats, json.loads(statistics_of(inside, self._bounded)))
@@ -118,9 +118,9 @@ class GrownFiles:
         )
 
 
-def _wide(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with texts as Polars gives them. In a file they are the same: it keeps no Arrow schema."""
-    return pa.schema([f.with_type(pa.large_string()) if f.type == pa.string() else f for f in schema])
+def _viewed(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with texts as Polars has them. In a file they are the same: it keeps no Arrow schema."""
+    return pa.schema([f.with_type(pa.string_view()) if f.type == pa.string() else f for f in schema])
 
 
 class _File:

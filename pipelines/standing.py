@@ -7,15 +7,17 @@ row orders it. A trajectory is covered by its id, by one of its subject keys, or
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
 
 from trajlake.pipelines.arrow_schema import polars_schema
-from trajlake.pipelines.lake import Lake
 from trajlake.pipelines.parquet_files import read_parquet
 from trajlake.schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from trajlake.pipelines.lake import Lake
 
 State = str
 """requested | refused | pending | complete"""

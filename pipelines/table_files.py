@@ -8,17 +8,19 @@ import os
 import secrets
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from trajlake.pipelines.arrow_schema import partition_columns, polars_schema, stats_columns
-from trajlake.pipelines.lake import DataFile
 from trajlake.pipelines.parquet_files import scan_parquet, write_parquet
 from trajlake.pipelines.partitions import partition_path
 from trajlake.pipelines.places import is_remote
 from trajlake.pipelines.snapshot import FileAdd
 from trajlake.schemas.columns import Table
+
+if TYPE_CHECKING:
+    from trajlake.pipelines.lake import DataFile
 
 
 def threads() -> int:

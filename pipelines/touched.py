@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from trajlake.pipelines.arrow_schema import polars_schema
@@ -15,7 +17,7 @@ from trajlake.schemas.errors import InvalidEvent
 from trajlake.schemas.history import Opening, covered, given_up, roll_backs
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
-ERASED = "{}"
+ERASED = b"{}"
 """Stands for a payload that was erased: every projection has a default for every field."""
 
 
@@ -26,7 +28,7 @@ class Fields(msgspec.Struct, gc=False):
 FieldsT = TypeVar("FieldsT", bound=Fields)
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One event beside its decoded fields. `at` is µs UTC.
 
     `behind`: it lies in a roll-back, so what it proposes is given up even where the event itself still counts.
@@ -51,56 +53,86 @@ class Place(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """`rows`: canonical events with `t` and `given_up`, sorted; `places` and `lines` by `t`."""
+    """`rows`: canonical events with `t` and `given_up`, sorted; `parts`: the same by event type.
+
+    `places` has one row for each trajectory, by `t`; `lines` are by `t`.
+    """
 
     rows: pl.DataFrame
-    places: dict[int, Place]
+    parts: Mapping[str, pl.DataFrame]
+    places: pl.DataFrame
     lines: Sequence[tuple[Opening, ...]]
 
     @classmethod
     def of(cls, counting: pl.DataFrame, judged: Judged) -> Touched:
         """Mark what roll-backs gave up, and note where each trajectory belongs."""
-        firsts = counting.unique("t", keep="first", maintain_order=True)
-        places = {
-            t: Place(tenant, trajectory_id, started_on, model)
-            for t, tenant, trajectory_id, started_on, model in firsts.select(
-                "t", "tenant", "trajectory_id", "started_on", "model"
-            ).iter_rows()
-        }
-        return cls(_with_given_up(counting), places, judged.lines)
+        places = counting.unique("t", keep="first", maintain_order=True).select("t", *Place._fields)
+        rows = _with_given_up(counting.with_columns(pl.col("recorded_at").dt.epoch("us").alias("at")))
+        parts = rows.select(*_HEAD, "event_type", "payload").partition_by(
+            "event_type", maintain_order=True, as_dict=True
+        )
+        return cls(rows, {kind: part for (kind,), part in parts.items()}, places, judged.lines)
 
     def each(self, event_type: str, fields: type[FieldsT]) -> Iterator[tuple[Row, FieldsT]]:
         """Yield every event of a type with its fields, by trajectory and number."""
+        part = self.parts.get(event_type)
+        if part is None:
+            return
         decode = msgspec.json.Decoder(fields, strict=False).decode
-        part = self.rows.filter(pl.col("event_type") == event_type)
-        for row, payload in zip(_heads(part), part["payload"].to_list(), strict=True):
+        for row, payload in zip(_heads(part), _payloads(part), strict=True):
             yield row, _decoded(decode, payload)
 
     def ordered(self, fields_of: Mapping[str, type[Fields]]) -> Iterator[tuple[str, Row, Any]]:
         """Yield the events of several types with their fields, by trajectory and number over all of them."""
-        decoders = {name: msgspec.json.Decoder(fields, strict=False).decode for name, fields in fields_of.items()}
+        decoders = {kind: msgspec.json.Decoder(fields, strict=False).decode for kind, fields in fields_of.items()}
         part = self.rows.filter(pl.col("event_type").is_in(list(fields_of)))
-        for kind, row, payload in zip(
-            part["event_type"].to_list(), _heads(part), part["payload"].to_list(), strict=True
-        ):
+        for kind, row, payload in zip(part["event_type"].to_list(), _heads(part), _payloads(part), strict=True):
             yield kind, row, _decoded(decoders[kind], payload)
 
     def frame(self, table: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> pl.DataFrame:
         """Return rows as a frame with every column of `table`; each is (t, values without the place)."""
         schema = polars_schema(SNAPSHOT_TABLES[table])
-        columns: dict[str, list[Any]] = {}
-        for name in schema:
-            if name in Place._fields:
-                columns[name] = [getattr(self.places[t], name) for t, _ in rows]
-            else:
-                columns[name] = [values.get(name) for _, values in rows]
-        stamps = [name for name, kind in schema.items() if isinstance(kind, pl.Datetime)]
-        raw = {name: pl.Int64() if name in stamps else kind for name, kind in schema.items()}
-        frame = pl.DataFrame(columns, schema=raw).with_columns(pl.col(n).cast(schema[n]) for n in stamps)
+        if not rows:
+            return pl.DataFrame(schema=schema)
+        stamps = {name for name, kind in schema.items() if isinstance(kind, pl.Datetime)}
+        values = [facts for _, facts in rows]
+        columns = [
+            pl.Series(name, [one.get(name) for one in values], pl.Int64() if name in stamps else kind)
+            for name, kind in schema.items()
+            if name not in Place._fields
+        ]
+        owners = pl.DataFrame({"t": [t for t, _ in rows]}, schema={"t": self.places["t"].dtype})
+        placed = owners.join(self.places, on="t", how="left", maintain_order="left")
+        frame = placed.with_columns(columns).select(pl.col(name).cast(kind) for name, kind in schema.items())
         return frame.sort(SNAPSHOT_TABLES[table].sort_by, maintain_order=True, nulls_last=True)
 
 
-def _decoded(decode: Callable[[str], FieldsT], payload: str | None) -> FieldsT:
+_INLINE_VIEW_MAX = 12
+"""A text up to this size stands in its view (Arrow's format of string views)."""
+_HEAD = ("t", "sequence_number", "turn", "at", "given_up", "behind", "fencing_token")
+
+
+def _heads(part: pl.DataFrame) -> Iterator[Row]:
+    return map(Row, *(part[name].to_list() for name in _HEAD))
+
+
+def _payloads(part: pl.DataFrame) -> Iterator[memoryview | None]:
+    """Yield the texts where they stand, uncopied: a str would be made of each only to be encoded again."""
+    column = part["payload"].to_arrow(compat_level=pl.CompatLevel.newest())
+    _, views, *data = [memoryview(buffer or b"") for buffer in column.buffers()]
+    first = column.offset
+    fields = np.frombuffer(views, "<i4").reshape(-1, 4)[first : first + len(column)]
+    present = repeat(True) if column.null_count == 0 else column.is_valid().to_pylist()
+    for n, (size, _, place, start), is_there in zip(count(first), fields.tolist(), present, strict=False):
+        if not is_there:
+            yield None
+        elif size <= _INLINE_VIEW_MAX:
+            yield views[16 * n + 4 : 16 * n + 4 + size]
+        else:
+            yield data[place][start : start + size]
+
+
+def _decoded(decode: Callable[[memoryview | bytes], FieldsT], payload: memoryview | None) -> FieldsT:
     """Return an event's fields; all defaults where the payload is erased or does not hold what its type promises."""
     if payload is None:
         return decode(ERASED)
@@ -108,13 +140,6 @@ def _decoded(decode: Callable[[str], FieldsT], payload: str | None) -> FieldsT:
         return decode(payload)
     except msgspec.MsgspecError:
         return decode(ERASED)
-
-
-def _heads(part: pl.DataFrame) -> Iterator[Row]:
-    at = part["recorded_at"].dt.epoch("us").to_list()
-    before, behind = ("t", "sequence_number", "turn"), ("given_up", "behind", "fencing_token")
-    columns = [part[name].to_list() for name in before], [part[name].to_list() for name in behind]
-    return map(Row, *columns[0], at, *columns[1])
 
 
 def _with_given_up(rows: pl.DataFrame) -> pl.DataFrame:

@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def commitment(salt: bytes, payload: bytes) -> bytes:
     """Return sha256(hex(salt) LF payload): 32 bytes that bind the text and, without the salt, do not tell it."""
-    return sha256(b"%b\n%b" % (salt.hex().encode(), payload)).digest()
+    return sha256(salt.hex().encode() + b"\n" + payload).digest()
 
 
 def genesis(tenant: str, trajectory_id: str) -> bytes:

@@ -40,6 +40,14 @@ class Message(msgspec.Struct):
     usage: Any = None
 
 
+class _Blocks(msgspec.Struct):
+    content: list[Block] = []
+
+
+_any: Final = msgspec.json.Decoder()
+_blocks: Final = msgspec.json.Decoder(_Blocks)
+
+
 def blocks_of(content: msgspec.Raw) -> list[tuple[msgspec.Raw, Block]] | None:
     """Return the blocks of a content array with their texts; None if it is no array. Odd elements are empty blocks."""
     raws = raw_elements(content)
@@ -100,7 +108,7 @@ def needs_wire(content: msgspec.Raw) -> bool:
 
 def count(value: Any) -> int | None:
     """Return a token count; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def usage_of(tree: Any) -> Usage | None:
@@ -140,9 +148,12 @@ def calls_in(raw: msgspec.Raw, blocks: list[Any]) -> list[Call]:
     wanted = [n for n, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") in CALL_BLOCKS]
     if not wanted:
         return []
-    message = decode(raw, Message) or Message()
-    texts = raw_elements(message.content) or []
-    return [call_of(decode(texts[n], Block) or Block(), f"/content/{n}/input") for n in wanted]
+    try:
+        found = _blocks.decode(raw).content
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+        message = decode(raw, Message) or Message()
+        found = [decode(text, Block) or Block() for text in raw_elements(message.content) or ()]
+    return [call_of(found[n], f"/content/{n}/input") for n in wanted]
 
 
 def output_and_shape(content: Any) -> tuple[Any, bool]:
@@ -157,7 +168,7 @@ def output_and_shape(content: Any) -> tuple[Any, bool]:
 def wire_of(raw: msgspec.Raw) -> tuple[Any, bool]:
     """Return a message's value, and whether it must be stored beside its text: a plain decoder refuses the text."""
     try:
-        return msgspec.json.decode(raw), False
+        return _any.decode(raw), False
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
         try:
             return value_of(raw), True

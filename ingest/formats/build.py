@@ -210,7 +210,7 @@ class Trajectory:
             item_hash=digest,
             wire=tree if keep_wire else None,
             wire_pointer=wire_pointer,
-            calls=tuple(self._proposed(call, blob_raw) for call in calls),
+            calls=tuple([self._proposed(call, blob_raw) for call in calls]),
             usage=usage,
             served_model=label(model),
             **more,

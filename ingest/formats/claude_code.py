@@ -87,16 +87,18 @@ class Reader:
         if record is None:
             self._keep(None, line, "not an object")
             return
-        if isinstance(record.parent_uuid, str) and isinstance(record.uuid, str):
+        if record.is_sidechain is True and not isinstance(record.agent_id, str):
             self._note_chain(record)
         self._record(record, line)
 
     def _note_chain(self, record: Record) -> None:
-        if record.is_sidechain is True and not isinstance(record.agent_id, str):
+        if isinstance(record.parent_uuid, str) and isinstance(record.uuid, str):
             self.chains[record.uuid] = self.chains.get(record.parent_uuid, record.parent_uuid)
 
     def _record(self, record: Record, line: Line) -> None:
-        session = self._session(record, line)
+        session = self.current
+        if session is None or record.session_id != session.name or record.is_sidechain is True:
+            session = self._session(record, line)
         if session is None:
             return
         if self.options.copied and not session.own and identity_of(record) in self.options.copied:

@@ -87,6 +87,7 @@ class Session:
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
+        self.name = trajectory.source.session
         self.reply: OpenReply | None = None
         self.closed: set[str] = set()
         self.seen: dict[str, int] = {}

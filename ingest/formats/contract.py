@@ -18,6 +18,7 @@ value = `module:OBJECT`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -41,7 +42,7 @@ class BadSource(UserError):
         super().__init__(f"{where}: {what}")
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One event to be. Items of one trajectory are numbered in the order they come, from 0."""
 
     trajectory_id: str
@@ -69,39 +70,39 @@ class Loss:
     """What became of the records of one source. Every record seen is mapped, kept raw, skipped or held back."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, int] = {}
-        self.mapped: dict[str, int] = {}
-        self.kept: dict[str, int] = {}
-        self.skipped: dict[str, int] = {}
-        self.held_back: dict[str, int] = {}
-        self.notes: dict[str, int] = {}
+        self.seen: defaultdict[str, int] = defaultdict(int)
+        self.mapped: defaultdict[str, int] = defaultdict(int)
+        self.kept: defaultdict[str, int] = defaultdict(int)
+        self.skipped: defaultdict[str, int] = defaultdict(int)
+        self.held_back: defaultdict[str, int] = defaultdict(int)
+        self.notes: defaultdict[str, int] = defaultdict(int)
         self.problems: list[str] = []
         self.problem_count = 0
         self.copied = 0
 
     def map(self, kind: str, count: int = 1) -> None:
         """A record (of `kind`) became one event or more."""
-        _add(self.seen, kind, count)
-        _add(self.mapped, kind, count)
+        self.seen[kind] += count
+        self.mapped[kind] += count
 
     def keep(self, kind: str, count: int = 1) -> None:
         """A record has no event of its own; its text is in a `SourceKept`."""
-        _add(self.seen, kind, count)
-        _add(self.kept, kind, count)
+        self.seen[kind] += count
+        self.kept[kind] += count
 
     def skip(self, kind: str, count: int = 1) -> None:
         """A record was left out (blank, a copy of one already mapped); the source blob still holds it."""
-        _add(self.seen, kind, count)
-        _add(self.skipped, kind, count)
+        self.seen[kind] += count
+        self.skipped[kind] += count
 
     def hold(self, kind: str, count: int = 1) -> None:
         """A record waits for the source to grow: nothing of it is imported yet."""
-        _add(self.seen, kind, count)
-        _add(self.held_back, kind, count)
+        self.seen[kind] += count
+        self.held_back[kind] += count
 
     def note(self, what: str, count: int = 1) -> None:
         """Count something worth knowing that loses no record (a repeated call id, an orphan result)."""
-        _add(self.notes, what, count)
+        self.notes[what] += count
 
     def problem(self, place: str, what: str) -> None:
         """Report damage in the source; the import goes on."""
@@ -161,7 +162,3 @@ class KnowsCopies(Protocol):
     def lineage(self, source: Source) -> Lineage:
         """Return sessions and record identities of a whole source."""
         ...
-
-
-def _add(tally: dict[str, int], kind: str, count: int) -> None:
-    tally[kind] = tally.get(kind, 0) + count

@@ -84,26 +84,26 @@ def wire_item(value: Any, raw: bytes | None = None) -> Wire:
 def _is_simple(value: Any, depth: int) -> bool:
     """Return whether the codec and the canonical form leave a decoded value as it is (strings aside)."""
     kind = type(value)
-    if kind is str or value is None or kind is bool:
-        return True
     if kind is dict:
+        if depth > _SIMPLE_DEPTH_MAX or not (value.keys() <= _plain_keys or all(map(_is_plain_key, value))):
+            return False
+        inside = value.values()
+    elif kind is list:
         if depth > _SIMPLE_DEPTH_MAX:
             return False
-        for key, item in value.items():
-            if key not in _plain_keys and not _is_plain_key(key):
+        inside = value
+    else:
+        inside = (value,)
+    for item in inside:
+        what = type(item)
+        if what is str or item is None or what is bool:
+            continue
+        if what is int:
+            if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:
                 return False
-            what = type(item)
-            if what is str or item is None or what is bool:
-                continue
-            if what is int:
-                if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:
-                    return False
-            elif not _is_simple(item, depth + 1):
-                return False
-        return True
-    if kind is list:
-        return depth <= _SIMPLE_DEPTH_MAX and all(type(item) is str or _is_simple(item, depth + 1) for item in value)
-    return kind is int and -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX
+        elif (what is not dict and what is not list) or not _is_simple(item, depth + 1):
+            return False
+    return True
 
 
 def _is_plain_key(key: str) -> bool:

@@ -26,7 +26,7 @@ class NotJson(ValueError):
 
 def text_of(raw: msgspec.Raw | bytes) -> str:
     """Return source bytes as text; bytes that are no UTF-8 become lone surrogates."""
-    return bytes(raw).decode("utf-8", "surrogateescape")
+    return str(raw, "utf-8", "surrogateescape")
 
 
 def value_of(raw: msgspec.Raw | bytes) -> Any:
@@ -155,7 +155,7 @@ def string_of(raw: msgspec.Raw | bytes) -> str | None:
 
 def is_absent(raw: msgspec.Raw | bytes) -> bool:
     """Return whether a `Raw` field was absent from its object."""
-    return len(bytes(raw)) == 0
+    return memoryview(raw).nbytes == 0
 
 
 _raw_list: Final = msgspec.json.Decoder(list[msgspec.Raw])

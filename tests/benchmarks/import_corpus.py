@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_IDS = re.compile(rb'"(sessionId|uuid|parentUuid|id|requestId|logicalParentUuid)":"([^"]+)"')
+_IDS = re.compile(rb'"(sessionId|uuid|parentUuid|id|tool_use_id|requestId|logicalParentUuid)":"([^"]+)"')
 
 
 def write_corpus(source: Path, target: Path, size_bytes: int) -> int:

@@ -238,3 +238,15 @@ def test_judgements_branches_and_checkpoints_have_their_rows(tmp_path: Path) -> 
         "p", 2, "completed"
     )  # fmt: skip
     assert found["judge/v/1/abc"]["kind"] == "judgement"
+
+
+def test_payloads_are_read_where_they_stand_short_long_erased_and_from_a_part_of_a_frame() -> None:
+    import polars as pl
+
+    from trajlake.pipelines.touched import _payloads
+
+    texts = ["{}", None, '{"twelve":1}', '{"thirteen":1}', '{"é":"' + "x" * 40 + '"}', ""]
+    frame = pl.DataFrame({"payload": texts})
+    for part in (frame, frame[1:5], frame.filter(pl.col("payload").is_not_null())[2:], frame[:0], frame[1:2]):
+        found = [None if text is None else bytes(text).decode() for text in _payloads(part)]
+        assert found == part["payload"].to_list()
