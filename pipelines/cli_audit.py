@@ -6,7 +6,7 @@ import datetime as dt
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
@@ -17,6 +17,9 @@ from trajlake.runtime.settings import load
 if TYPE_CHECKING:
     from .audit import Report
     from .audit_session import Retention
+
+SLA_MINUTES_MAX: Final = 100 * 366 * 24 * 60
+"""A hundred years; far above it, DuckDB's intervals end."""
 
 
 def audit(
@@ -34,7 +37,9 @@ def audit(
         str | None, typer.Option("--public-key", help="The key those anchors must be signed by.")
     ] = None,
     retention: Annotated[str | None, typer.Option("--retention", help="TOML file: how long what is kept.")] = None,
-    sla_minutes: Annotated[int, typer.Option("--sla-minutes", min=0, help="How long an effect may be in doubt.")] = 60,
+    sla_minutes: Annotated[
+        int, typer.Option("--sla-minutes", min=0, max=SLA_MINUTES_MAX, help="How long an effect may be in doubt.")
+    ] = 60,
     as_of: Annotated[
         str | None, typer.Option("--as-of", help="Judge ages at this time, not at the snapshot's.")
     ] = None,

@@ -35,9 +35,12 @@ def evidence(
 ) -> int:
     """Gather the evidence on one trajectory. Exit 1 if its hash chain or an anchor does not hold."""
     from .anchor_read import outside_anchors
+    from .audit_bundle import check_target
     from .evidence import gather
     from .lake import Lake
 
+    if out is not None:
+        check_target(out)  # before the access is recorded
     settings = load(lake=lake, tenant=tenant)
     opened = Lake.open(settings.lake)
     at = opened.newest() if snapshot is None else opened.snapshot(snapshot)
@@ -77,10 +80,8 @@ def _record(lake: Lake, found: dict[str, Any], text: bytes, actor: str, out: str
 
 
 def _write(folder: str, text: bytes, found: dict[str, Any]) -> None:
-    from .audit_bundle import check_target
     from .evidence_page import evidence_page
 
-    check_target(folder)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, data in (("evidence.json", text), ("evidence.html", evidence_page(found).encode())):
         descriptor = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

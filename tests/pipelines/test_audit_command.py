@@ -215,6 +215,7 @@ def test_a_tenant_that_is_none_is_refused(tmp_path: Path, trajlake: Command, ten
         (["--control", "Q99"], "no control"),
         (["--anchor", "a.json"], "--public-key"),
         (["--snapshot", "77"], "no snapshot 77"),
+        (["--sla-minutes", "99999999999999999999"], "--sla-minutes"),
         (["--retention", "policy.toml"], "policy.toml"),
     ],
 )

@@ -80,6 +80,8 @@ def test_the_command_writes_json_and_one_page_and_records_who_took_them(tmp_path
     page = (tmp_path / "out" / "evidence.html").read_text()
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
+    again = trajlake("evidence", "one", "--lake", "lake", "--tenant", "acme", "--out", "out", "--actor", "u-10")
+    assert (again.returncode, "not empty" in again.stderr) == (2, True)  # and no record says that it was taken out
     rows = pl.read_parquet(Lake.open(path).ledger_files("exports"), hive_partitioning=False).to_dicts()
     assert [(row["kind"], row["actor"], row["manifest_sha256"]) for row in rows] == [
         ("evidence", "u-9", sha256(data).hexdigest())
