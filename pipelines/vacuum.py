@@ -20,6 +20,7 @@ from trajlake.pipelines.commit import Step, no_step
 from trajlake.pipelines.content_store import object_of
 from trajlake.pipelines.decide import decision_of
 from trajlake.pipelines.lake import Lake, now_text
+from trajlake.pipelines.lake_errors import LakeError
 from trajlake.pipelines.parquet_files import read_parquet
 from trajlake.pipelines.pins import all_pins
 from trajlake.pipelines.places import is_remote, remove, size, sync_directory, walk
@@ -90,15 +91,8 @@ def what_is_named(lake: Lake, without: Collection[int] = ()) -> Named:
     """Return what kept snapshots (but those in `without`), pins and pending erasures name. Snapshots come first."""
     by_snapshots: set[str] = set()
     for number in lake.snapshot_numbers():
-        if number in without:
-            continue
-        snapshot = lake.snapshot(number)
-        by_snapshots.add(run_path(lake.url, snapshot.run).removeprefix(f"{lake.url}/"))
-        for table in SNAPSHOT_TABLES:
-            for file in lake.files(snapshot, table):
-                by_snapshots.add(f"{table}/{file.relative}")
-                if table == "blobs":
-                    by_snapshots |= objects_in(file.path)
+        if number not in without:
+            by_snapshots |= _named_by(lake, number)
     by_pins: set[str] = set()
     for pin in all_pins(lake):
         for table, paths in pin.files.items():
@@ -106,6 +100,24 @@ def what_is_named(lake: Lake, without: Collection[int] = ()) -> Named:
             if table == "blobs":
                 by_pins |= {name for path in paths for name in objects_in(lake.path(path))}
     return Named(by_snapshots, by_pins, pending_runs(lake))
+
+
+def _named_by(lake: Lake, number: int) -> set[str]:
+    """Return what a snapshot names; nothing if somebody expires it at this moment."""
+    named: set[str] = set()
+    try:
+        snapshot = lake.snapshot(number)
+        named.add(run_path(lake.url, snapshot.run).removeprefix(f"{lake.url}/"))
+        for table in SNAPSHOT_TABLES:
+            for file in lake.files(snapshot, table):
+                named.add(f"{table}/{file.relative}")
+                if table == "blobs":
+                    named |= objects_in(file.path)
+    except (LakeError, OSError):
+        if number in lake.snapshot_numbers():
+            raise
+        return set()
+    return named
 
 
 def pending_runs(lake: Lake) -> set[str]:

@@ -24,6 +24,7 @@ from trajlake.pipelines.pins import Pin, files_to_pin, put_pin, read_pin
 from trajlake.pipelines.retain import retain
 from trajlake.pipelines.snapshot import Expired, Snapshot, put_expired
 from trajlake.pipelines.standing import read_standing
+from trajlake.pipelines.vacuum import what_is_named
 from trajlake.pipelines.verify import verify_lake
 
 ADA = Wanted(tenant="t", subject="ada", because="asked by letter 7")
@@ -347,20 +348,28 @@ def test_a_run_that_comes_between_the_decision_and_the_clearing_is_finished_firs
     assert bytes_anywhere(home, SECRET + " a3") == []
 
 
-def test_a_snapshot_that_maintenance_expires_meanwhile_stops_no_erasure(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found by racing processes: a snapshot expired between the look at their list and the look into it."""
+@pytest.fixture
+def expired_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshot 1 expires between a look at the list of snapshots and the look into it."""
     real = Lake.snapshot
 
-    def expired_meanwhile(lake: Lake, number: int) -> Snapshot:
+    def snapshot(lake: Lake, number: int) -> Snapshot:
         if number == 1:
             put_expired(lake.url, Expired(snapshot=1, why="older than the time snapshots are kept", at="2026-12-01"))
         return real(lake, number)
 
-    monkeypatch.setattr(Lake, "snapshot", expired_meanwhile)
+    monkeypatch.setattr(Lake, "snapshot", snapshot)
+
+
+def test_a_snapshot_that_maintenance_expires_meanwhile_stops_no_erasure(home: Path, expired_meanwhile: None) -> None:
+    """Found by racing processes."""
     assert erased(home).state == "complete"
     assert bytes_anywhere(home, f"{SECRET} a1") == []
+
+
+def test_a_snapshot_that_expires_meanwhile_names_nothing(home: Path, expired_meanwhile: None) -> None:
+    lake = Lake.open(home / "lake")
+    assert what_is_named(lake) == what_is_named(lake, without=[1])
 
 
 def test_erasing_twice_changes_nothing_more(home: Path) -> None:
