@@ -38,7 +38,7 @@ from trajlake.runtime.cli_errors import (
     line_and_code,
     one_line,
 )
-from trajlake.runtime.cli_streams import complain, make_ready
+from trajlake.runtime.std_streams import complain, make_ready
 
 COMMANDS_GROUP: Final = "trajlake.commands"
 DEBUG_VARIABLE: Final = "TRAJLAKE_DEBUG"

@@ -32,7 +32,8 @@ def make_ready() -> None:
 def complain(line: str) -> None:
     """Print a line on stderr; where nobody can read it, the exit code still tells."""
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
