@@ -142,7 +142,7 @@ def test_the_page_names_every_finding_and_each_has_an_agent(project: Path) -> No
     [
         (["nowhere:agent"], 2, "No module named 'nowhere'"),
         (["careful:agent", "--task", "go"], 2, "a text needs quotes of its own"),
-        pytest.param(["careful"], 2, "expected module:function", marks=pytest.mark.long),
+        pytest.param(["careful"], 2, "expected module:name", marks=pytest.mark.long),
         pytest.param(["careful:agent", "--files", "nowhere"], 2, "no such folder", marks=pytest.mark.long),
         pytest.param(["careful:agent", "--at", "nothing"], 2, "boundaries, such as", marks=pytest.mark.long),
         pytest.param(["careful:agent", "--options", '{"x": 1}'], 3, "no option is named x", marks=pytest.mark.long),
