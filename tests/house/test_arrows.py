@@ -17,10 +17,11 @@ OS_PURE = {"path", "fspath", "PathLike", "sep", "strerror"}
 """What of `os` only works on texts; `os.path.exists` and its like are found by their own names."""
 OS_PATH_ASKS = {"exists", "isfile", "isdir", "getsize", "getmtime", "realpath", "lexists", "islink"}
 OUTSIDE_WORLD_DOORS = (
-    "env.py", "settings.py", "cli", "__main__", "models/", "pytest_plugin.py", "replaying/intercept.py", "crashing/",
+    "env.py", "settings.py", "cli", "std_streams.py", "__main__", "models/", "pytest_plugin.py",
+    "replaying/intercept.py", "crashing/",
 )  # fmt: skip
-"""Paths under `runtime/`, by prefix: the door itself, the command line, the adapters that speak to a network, the
-pytest plugin, what replaces clock and chance for harness code, and the crash test, which forks and kills processes."""
+"""Paths under `runtime/`, by prefix: the door itself, the command line and its streams, the adapters that speak to a
+network, the pytest plugin, what replaces clock and chance for harness code, and the crash test, which forks and kills processes."""
 EXTRA_IMPORTS = {"cli": {"typer", "rich"}, "pytest_plugin.py": {"pytest"}}
 """Beginning of a file's name -> what it may import besides."""
 RECIPES = Path("runtime/recipes")
