@@ -21,7 +21,8 @@ OUTSIDE_WORLD_DOORS = (
     "replaying/intercept.py", "crashing/",
 )  # fmt: skip
 """Paths under `runtime/`, by prefix: the door itself, the command line and its streams, the adapters that speak to a
-network, the pytest plugin, what replaces clock and chance for harness code, and the crash test, which forks and kills processes."""
+network, the pytest plugin, what replaces clock and chance for harness code, and the crash test, which forks and kills
+processes."""
 EXTRA_IMPORTS = {"cli": {"typer", "rich"}, "pytest_plugin.py": {"pytest"}}
 """Beginning of a file's name -> what it may import besides."""
 RECIPES = Path("runtime/recipes")
