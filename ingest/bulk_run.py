@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, NamedTuple, cast
 
-from trajlake.runtime.journal_errors import JournalError
+from trajlake.runtime.wal.journal_errors import JournalError
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
 

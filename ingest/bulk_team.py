@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from queue import Queue
 from typing import Any, Final, NamedTuple
 
-from trajlake.runtime.journal_errors import JournalError
+from trajlake.runtime.wal.journal_errors import JournalError
 
 from .import_run import ImportOptions, Outcome
 from .lake_side import LakeSide

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from trajlake.runtime.cli_errors import UserError
-from trajlake.runtime.journal_errors import BlobMissing
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.journal_errors import BlobMissing
 
 from .formats.contract import Importer, KnowsCopies, Lineage
 from .lake_side import LakeSide

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trajlake.runtime.reader import list_segments, load_seal, read_segment, read_trajectory
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import list_segments, load_seal, read_segment, read_trajectory
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
 

@@ -18,10 +18,10 @@ from typing import Final, Self
 import msgspec
 
 from trajlake.runtime.cli_errors import UserError
-from trajlake.runtime.frame import TrajectoryInfo
 from trajlake.runtime.root import Root
-from trajlake.runtime.ticket import Ticket
-from trajlake.runtime.writer import Writer
+from trajlake.runtime.wal.frame import TrajectoryInfo
+from trajlake.runtime.wal.ticket import Ticket
+from trajlake.runtime.wal.writer import Writer
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import SchemaError
 from trajlake.schemas.events import TaskStarted

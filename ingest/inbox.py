@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.durable_folders import DurableFolders
-from trajlake.runtime.journal_errors import JournalError
-from trajlake.runtime.reader import list_segments
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.journal_errors import JournalError
+from trajlake.runtime.wal.reader import list_segments
+from trajlake.runtime.wal.writer_options import WriterOptions
 
 from .lake_side import LakeSide, lake_bulk, not_installed
 from .landing_store import open_landing

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from trajlake.runtime.env import Env
-from trajlake.runtime.frame import (
+from trajlake.runtime.replicas.replica import Frame
+from trajlake.runtime.wal.frame import (
     CONTROL_LSN,
     CONTROL_SEAL,
     CONTROL_TRAJECTORY,
@@ -27,10 +28,9 @@ from trajlake.runtime.frame import (
     header_at,
     payload_at,
 )
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.reader import SegmentFile, open_segment, read_segment, segment_numbers
-from trajlake.runtime.replica import Frame
-from trajlake.runtime.segment_format import BLOCK_SIZE, SUFFIX
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.reader import SegmentFile, open_segment, read_segment, segment_numbers
+from trajlake.runtime.wal.segment_format import BLOCK_SIZE, SUFFIX
 from trajlake.schemas.limits import FRAME_MAX
 
 QUIET_S: Final = 0.05

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.reader import list_segments, read_segment
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.frame import TrajectoryInfo
+from trajlake.runtime.wal.reader import list_segments, read_segment
 from trajlake.schemas.blobs import offload_payload
 from trajlake.schemas.canonical_json import exact_canonical
 from trajlake.schemas.chain import genesis, import_salt, make_event

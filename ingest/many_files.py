@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Final
 
-from trajlake.runtime.journal_errors import JournalError
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.journal_errors import JournalError
 
 from .import_run import ImportOptions, ImportRun, Outcome
 from .lake_side import LakeSide

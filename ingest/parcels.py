@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.envelope import Event
 
 

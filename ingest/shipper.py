@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
-from trajlake.runtime.checkpoint import CheckpointFiles, Record, objects_of_record
-from trajlake.runtime.columns import scan_columns
+from trajlake.runtime.checkpoints.checkpoint import CheckpointFiles, Record, objects_of_record
 from trajlake.runtime.env import read_file
-from trajlake.runtime.journal_errors import JournalError, SegmentCorrupt
-from trajlake.runtime.lost_seal import lost_seal
-from trajlake.runtime.reader import SegmentFile, gaps, list_segments, read_segment
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.columns import scan_columns
+from trajlake.runtime.wal.journal_errors import JournalError, SegmentCorrupt
+from trajlake.runtime.wal.lost_seal import lost_seal
+from trajlake.runtime.wal.reader import SegmentFile, gaps, list_segments, read_segment
 from trajlake.schemas.blobs import blob_hashes
 from trajlake.schemas.ids import trajectory_key
 

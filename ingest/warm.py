@@ -14,9 +14,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.replica import Frame
+from trajlake.runtime.replicas.replica import Frame
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
 
 from .journal_tail import JournalTail
 

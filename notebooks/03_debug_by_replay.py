@@ -36,7 +36,7 @@ def _(ids, mo, settings):
 
 @app.cell
 def _(ids, source):
-    from trajlake.runtime.time_travel import text_of, turn_view
+    from trajlake.runtime.branches.time_travel import text_of, turn_view
 
     record = source.record(ids[0])
     turn = record.outline.last_turn
@@ -107,7 +107,7 @@ def _(mo):
 
 @app.cell
 def _(ids, source):
-    from trajlake.runtime.divergence import diverge
+    from trajlake.runtime.branches.divergence import diverge
 
     other = source.record(ids[min(1, len(ids) - 1)])
     answer = diverge(source.record(ids[0]), other)

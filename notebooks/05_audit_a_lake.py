@@ -12,9 +12,9 @@ app = marimo.App(width="medium")
 def _():
     import marimo as mo
 
-    from trajlake.pipelines.audit import Request, run_audit
-    from trajlake.pipelines.audit_bundle import findings_frame
-    from trajlake.pipelines.audit_controls import controls
+    from trajlake.pipelines.audit.audit import Request, run_audit
+    from trajlake.pipelines.audit.audit_bundle import findings_frame
+    from trajlake.pipelines.audit.audit_controls import controls
     from trajlake.runtime.settings import load
 
     lake = load().lake

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from trajlake.pipelines import beam_compact
+from trajlake.pipelines.compaction import beam_compact
 from trajlake.runtime.replaying.many import Suite, check
 
 beam: Any = vars(beam_compact)["beam"]

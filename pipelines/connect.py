@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 from trajlake.schemas.ids import check_tenant
 from trajlake.schemas.tables import TABLES, ColumnType, Table
 
-from .places import is_remote, store_errors
+from .lakehouse.places import is_remote, store_errors
 from .sql_text import identifier, literal, sql_files
 
 if TYPE_CHECKING:
     import duckdb
 
-    from .lake import DataFile, Lake
-    from .snapshot import Snapshot
+    from .lakehouse.lake import DataFile, Lake
+    from .lakehouse.snapshot import Snapshot
 
 FILES_OF: Final = "trajlake_files_"
 """What a connection calls the files of a table in object storage: `trajlake_files_events`."""
@@ -41,7 +41,7 @@ def connect(lake: str | Path, snapshot: int | None = None, *, tenant: str | None
     `tenant` filters every table; it is a convenience, not a boundary: tenants that must not see each other get
     lakes of their own. Ledgers are read at their newest version. Times show in UTC. Imports no Beam.
     """
-    from .lake import Lake
+    from .lakehouse.lake import Lake
 
     if tenant is not None:
         check_tenant(tenant)
@@ -85,8 +85,8 @@ def remote_statements(
 
     Each reads a dataset that the connection holds from here on; DuckDB pushes columns and filters down to it.
     """
-    from .arrow_dataset import dataset_of
-    from .lake import each
+    from .lakehouse.arrow_dataset import dataset_of
+    from .lakehouse.lake import each
 
     def files(table: Table) -> list[DataFile]:
         return lake.ledger_data_files(table.name) if table.ledger else lake.files(at, table.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from trajlake.pipelines.content_store import ContentStore
-from trajlake.pipelines.lake_errors import LakeMissing
+from trajlake.pipelines.lakehouse.content_store import ContentStore
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import gap_in_words
 
@@ -61,7 +61,7 @@ class LakeEvents:
 def open_lake(lake: str, tenant: str) -> LakeEvents:
     """Return the trajectories of `tenant` in `lake`. Raises `LakeError`."""
     from trajlake.pipelines.connect import connect
-    from trajlake.pipelines.lake import Lake
+    from trajlake.pipelines.lakehouse.lake import Lake
 
     return LakeEvents(connect(lake, tenant=tenant), ContentStore(Lake.open(lake).url), tenant)
 

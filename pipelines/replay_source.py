@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from trajlake.pipelines.content_store import ContentStore
-from trajlake.pipelines.lake_errors import LakeMissing
 from trajlake.pipelines.lake_events import COLUMNS, event_of, gap_of
+from trajlake.pipelines.lakehouse.content_store import ContentStore
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
 from trajlake.runtime.replaying.record import Looker, Record, as_current
 from trajlake.schemas.envelope import Event
 
@@ -89,6 +89,6 @@ def _bare(event: Event) -> Event:
 def open_records(lake: str, tenant: str) -> LakeRecords:
     """Return the records of `tenant` in `lake`. Raises `LakeError`."""
     from trajlake.pipelines.connect import connect
-    from trajlake.pipelines.lake import Lake
+    from trajlake.pipelines.lakehouse.lake import Lake
 
     return LakeRecords(connect(lake, tenant=tenant), ContentStore(Lake.open(lake).url), tenant)

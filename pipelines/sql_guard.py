@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajlake.runtime.cli_errors import UserError
 
-from .places import is_remote
+from .lakehouse.places import is_remote
 
 if TYPE_CHECKING:
     import duckdb

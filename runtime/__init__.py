@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         UnknownTrajectory,
     )
     from .agent.outcome import Outcome, Waiting
-    from .branching import BranchReport, Change, Stubs, branch, resume_branch
+    from .branches.branching import BranchReport, Change, Stubs, branch, resume_branch
     from .journal import Journal
-    from .replay_run import Report, replay
+    from .replaying.replay_run import Report, replay
     from .tools import (
         NOT_EXECUTED,
         UNKNOWN,
@@ -57,9 +57,9 @@ _HOMES: Final[dict[str, str]] = {
          "Retry", "Tool", "ToolError", "cut"),
         "tools",
     ),
-    **dict.fromkeys(("Report", "replay"), "replay_run"),
-    **dict.fromkeys(("BranchReport", "Change", "branch", "resume_branch"), "branching"),
-    "Stubs": "branch_stubs",
+    **dict.fromkeys(("Report", "replay"), "replaying.replay_run"),
+    **dict.fromkeys(("BranchReport", "Change", "branch", "resume_branch"), "branches.branching"),
+    "Stubs": "branches.branch_stubs",
     "Journal": "journal",
     "Outcome": "agent.outcome",
     "Waiting": "agent.outcome",

@@ -13,7 +13,7 @@ from trajlake.schemas.ids import check_tenant
 
 from .durable_folders import DurableFolders
 from .env import Env, read_file, write_atomically
-from .journal_errors import BlobMissing
+from .wal.journal_errors import BlobMissing
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 

@@ -4,9 +4,9 @@ How a verb is registered. Each package keeps `verbs.py` with one dictionary, fou
 `trajlake.commands`; a new line in it needs no new installation:
 
     VERBS = {
-        "ship": ("trajlake.ingest.cli_ship:ship", "copy sealed segments to the landing"),
+        "ship": ("trajlake.ingest.commands.ship:ship", "copy sealed segments to the landing"),
         "journal": ("", "look into a root's segments"),                      # a group: no target
-        "journal ls": ("trajlake.runtime.cli_journal:ls", "list writers and segments"),
+        "journal ls": ("trajlake.runtime.commands.journal:ls", "list writers and segments"),
     }
 
 A target is `module:attribute`: a plain function with typer annotations (its docstring is the help text), or a

@@ -36,7 +36,7 @@ from trajlake.schemas.values import from_tree, to_tree
 from .durable_folders import DurableFolders
 from .env import REAL_ENV, Env
 from .gateway_rows import Row, Rows
-from .generations import gateway_answer, gateway_believes_not_executed, gateway_refuses
+from .leases.generations import gateway_answer, gateway_believes_not_executed, gateway_refuses
 from .tools import NotExecuted, ToolError
 
 RESULT_SIZE_MAX_BYTES: Final = 4 * 1024 * 1024

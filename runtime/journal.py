@@ -29,20 +29,20 @@ from .agent.errors import Busy, Misuse
 from .agent.outcome import Outcome
 from .agent.ports import Blobs, Log, Ports
 from .agent.session import Session, Setup
-from .checkpoint import CheckpointFiles
+from .checkpoints.checkpoint import CheckpointFiles
 from .env import REAL_ENV, Env
-from .lease_keeper import LeaseKeeper
-from .mail import MailItem
-from .posting import Postman
-from .replica import Replica
-from .replicated_log import ReplicatedBlobs, ReplicatedLog
-from .replication import Replication
+from .leases.lease_keeper import LeaseKeeper
+from .mailbox.mail import MailItem
+from .mailbox.posting import Postman
+from .replicas.replica import Replica
+from .replicas.replicated_log import ReplicatedBlobs, ReplicatedLog
+from .replicas.replication import Replication
 from .root import Root
 from .root_log import RootLog
 from .stores import arbiter, lease_store, mail_store
 from .stores import replica as opened_replica
 from .tools import Tool, ToolOptions, declared_schema_hash, make_tool
-from .writer_options import WriterOptions
+from .wal.writer_options import WriterOptions
 
 
 class Journal:
@@ -205,7 +205,7 @@ class Journal:
         """The parts, and behind them the place that a lost root is brought back from."""
         if source is None:
             return self.ports
-        from .recover_from import RecoveredBlobs, RecoveredLog
+        from .replicas.recover_from import RecoveredBlobs, RecoveredLog
 
         ports = self.ports
         blobs = RecoveredBlobs(ports.blobs, source)

@@ -11,16 +11,16 @@ import msgspec
 
 from trajlake.schemas.ids import check_tenant
 
-from .barrier_check import file_system_warnings
 from .blob_store import BlobStore
 from .durable_folders import DurableFolders
 from .env import REAL_ENV, Env, create_atomically, exists, make_folder, read_file, write_atomically
-from .journal_errors import JournalError, RootError, WriterLocked
-from .recovery import recover_writer
-from .segment_format import FORMAT_MAJOR
 from .store_urls import check_no_secret
-from .writer import Writer
-from .writer_options import WriterOptions
+from .wal.barrier_check import file_system_warnings
+from .wal.journal_errors import JournalError, RootError, WriterLocked
+from .wal.recovery import recover_writer
+from .wal.segment_format import FORMAT_MAJOR
+from .wal.writer import Writer
+from .wal.writer_options import WriterOptions
 
 ROOT_FILE: Final = "root.json"
 LOCK_FILE: Final = "LOCK"

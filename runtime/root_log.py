@@ -9,13 +9,13 @@ from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
 
 from .agent.ports import Found
-from .frame import TrajectoryInfo
-from .lease import LeaseRecord
-from .reader import read_of_writer
+from .leases.lease import LeaseRecord
 from .root import Root
-from .ticket import Ticket
-from .writer import Writer
-from .writer_options import WriterOptions
+from .wal.frame import TrajectoryInfo
+from .wal.reader import read_of_writer
+from .wal.ticket import Ticket
+from .wal.writer import Writer
+from .wal.writer_options import WriterOptions
 
 
 class RootLog:

@@ -18,12 +18,12 @@ from trajlake.schemas.history import History, canonical, incomplete
 from trajlake.schemas.ids import trajectory_key
 from trajlake.schemas.state import Action, Approval, Obligation, State, fold, initial, stage
 
-from .journal_errors import SegmentCorrupt
-from .lease import LeaseRecord, LeaseStore
-from .mail import MailStore
-from .reader import iter_events, read_trajectory
+from .leases.lease import LeaseRecord, LeaseStore
+from .mailbox.mail import MailStore
 from .root import Root
 from .stores import lease_store, mail_store
+from .wal.journal_errors import SegmentCorrupt
+from .wal.reader import iter_events, read_trajectory
 
 
 class TrajectoryView(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,16 +12,16 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from .env import Env
-from .file_arbiter import FileArbiter
-from .file_lease import FileLeaseStore
-from .file_mail import FileMailStore
-from .generations import Arbiter
-from .journal_errors import RootError
-from .lease import LeaseStore, Tenure
-from .mail import MailStore
-from .recover_from import LandingFolder, Source
-from .replica import Replica
+from .leases.file_arbiter import FileArbiter
+from .leases.file_lease import FileLeaseStore
+from .leases.generations import Arbiter
+from .leases.lease import LeaseStore, Tenure
+from .mailbox.file_mail import FileMailStore
+from .mailbox.mail import MailStore
+from .replicas.recover_from import LandingFolder, Source
+from .replicas.replica import Replica
 from .root import Root
+from .wal.journal_errors import RootError
 
 
 class Fleet(Protocol):

@@ -1,6 +1,6 @@
 """Every table of a lake and every column: type, unit, meaning, erasable or not, nullable or not. Pure data.
 
-Source: design/lake.md. `pipelines/arrow_schema.py` turns this into Arrow and Delta types. Types are `string`,
+Source: design/lake.md. `pipelines/lakehouse/arrow_schema.py` turns this into Arrow and Delta types. Types are `string`,
 `int64`, `int32`, `float64`, `bool`, `date` and `timestamp` (µs, UTC); nothing nested: lists and maps are JSON
 text. Digests, salts and keys are lower-case hex text, so that SQL recomputes the chain from columns as they stand.
 An erasable column is set to null when its trajectory is erased.

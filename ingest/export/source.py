@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 from typing import Final, Protocol, cast
 
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
-from trajlake.runtime.reader import iter_events, list_segments, read_trajectory, trajectory_keys
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import iter_events, list_segments, read_trajectory, trajectory_keys
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import canonical, incomplete
 from trajlake.schemas.ids import trajectory_key

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from trajlake.runtime.replica import Frame
+from trajlake.runtime.replicas.replica import Frame
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import Opening, canonical, given_up
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from trajlake.runtime.env import REAL_ENV, Env
-from trajlake.runtime.lease import (
+from trajlake.runtime.leases.lease import (
     LEASE_DURATION_S,
     Claim,
     Head,

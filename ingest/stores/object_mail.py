@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trajlake.runtime.env import REAL_ENV, Env
-from trajlake.runtime.mail import MailConflict, MailItem, decode_item, encode_item
+from trajlake.runtime.mailbox.mail import MailConflict, MailItem, decode_item, encode_item
 from trajlake.schemas.ids import trajectory_key
 
 from .object_client import ObjectClient

@@ -17,13 +17,13 @@ from hashlib import sha256 as digest_of
 from typing import Final
 
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.frame import HEADER, HEADER_SIZE, FrameHeader, PreparedFrame, frame_size
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.recover_from import OpenOnes
-from trajlake.runtime.replica import REPLICA_EPOCH, BlobNotHeld, Frame, events_of
-from trajlake.runtime.segment import ActiveSegment, Group
-from trajlake.runtime.segment_format import BLOCK_SIZE, SegmentHeader, encode_header
-from trajlake.runtime.segment_scan import scan_segment
+from trajlake.runtime.replicas.recover_from import OpenOnes
+from trajlake.runtime.replicas.replica import REPLICA_EPOCH, BlobNotHeld, Frame, events_of
+from trajlake.runtime.wal.frame import HEADER, HEADER_SIZE, FrameHeader, PreparedFrame, frame_size
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.segment import ActiveSegment, Group
+from trajlake.runtime.wal.segment_format import BLOCK_SIZE, SegmentHeader, encode_header
+from trajlake.runtime.wal.segment_scan import scan_segment
 from trajlake.schemas.ids import trajectory_key
 
 from .object_client import ObjectClient

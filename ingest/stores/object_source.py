@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajlake.runtime.recover_from import OpenOnes
-from trajlake.runtime.replica import events_of
+from trajlake.runtime.replicas.recover_from import OpenOnes
+from trajlake.runtime.replicas.replica import events_of
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.ids import trajectory_key
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from trajlake.runtime.cli_errors import UserError
-from trajlake.runtime.journal_errors import RootError
-from trajlake.runtime.lease import Tenure
+from trajlake.runtime.leases.lease import Tenure
 from trajlake.runtime.store_urls import without_secrets
+from trajlake.runtime.wal.journal_errors import RootError
 
 
 def check_warm(url: str) -> None:
@@ -23,7 +23,7 @@ def open_postgres(kind: str, url: str, *, is_dead: Callable[[Tenure], bool] = la
 
     Password and certificates come from where libpq looks: PGPASSWORD, PGPASSFILE, ~/.pgpass, PGSSLROOTCERT, ...
     """
-    from trajlake.runtime.recover_from import ReplicaSource
+    from trajlake.runtime.replicas.recover_from import ReplicaSource
 
     from .postgres_fleet import PostgresFleet
     from .postgres_lease import PostgresLeaseStore

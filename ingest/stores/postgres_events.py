@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.replica import Frame
+from trajlake.runtime.replicas.replica import Frame
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import Opening
 

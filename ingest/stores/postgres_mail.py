@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trajlake.runtime.mail import MailConflict, MailItem, decode_item, encode_item
+from trajlake.runtime.mailbox.mail import MailConflict, MailItem, decode_item, encode_item
 
 from .postgres_database import Connection, Database
 from .sql_text import statement

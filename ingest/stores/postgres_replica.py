@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hashlib import sha256 as digest_of
 from typing import Final
 
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.replica import BlobNotHeld, Frame, frame_in
+from trajlake.runtime.replicas.replica import BlobNotHeld, Frame, frame_in
+from trajlake.runtime.wal.frame import TrajectoryInfo
 
 from .postgres_database import Connection, Database
 from .postgres_events import insert_frames

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.replica import Frame
+from trajlake.runtime.replicas.replica import Frame
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.chain import commitment
 
 BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trajlake.runtime.replica import Frame
+from trajlake.runtime.replicas.replica import Frame
 
 from ..warm import CursorMoved
 from .postgres_database import Connection, Database

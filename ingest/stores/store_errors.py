@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trajlake.runtime.replica import ReplicaError
+from trajlake.runtime.replicas.replica import ReplicaError
 
 
 class StoreUnreachable(ReplicaError):

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.content_store import object_of
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.ledger import append_ledger
-from trajlake.pipelines.parquet_files import read_parquet
-from trajlake.pipelines.pins import Pin, files_to_pin, put_pin
+from trajlake.pipelines.lakehouse.content_store import object_of
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.ledger import append_ledger
+from trajlake.pipelines.lakehouse.parquet_files import read_parquet
+from trajlake.pipelines.lakehouse.pins import Pin, files_to_pin, put_pin
 from trajlake.runtime.cli_errors import UserError
 
 from .card import card_text
@@ -67,7 +67,7 @@ def run_of(options: CutOptions) -> Run:
         return pool_of(options.workers)
 
     def run(plan_path: str, count: int) -> None:
-        from trajlake.pipelines.beam_curate import run_tasks
+        from trajlake.pipelines.curate.beam_curate import run_tasks
 
         run_tasks(plan_path, count, str(options.runner), options.beam_options)
 

@@ -7,7 +7,7 @@ import os
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lakehouse.lake import Lake
 from trajlake.runtime.cli_errors import UserError
 
 from .cut import LEDGER_FILE, CutOptions, fresh_sources, run_of

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.parquet_files import read_parquet, scan_parquet
-from trajlake.pipelines.places import (
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.parquet_files import read_parquet, scan_parquet
+from trajlake.pipelines.lakehouse.places import (
     entries,
     make_directory,
     put_replacing,
@@ -28,8 +28,8 @@ from trajlake.pipelines.places import (
     size,
     walk,
 )  # fmt: skip
-from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
-from trajlake.pipelines.staging import staging_folder
+from trajlake.pipelines.lakehouse.snapshot import STATE_DIRECTORY, Snapshot
+from trajlake.pipelines.lakehouse.staging import staging_folder
 
 from .extract import ExtractKey
 from .tasks import ExtractPlan, plan_tasks, write_plan

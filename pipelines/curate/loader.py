@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeError
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeError
 from trajlake.runtime.cli_errors import EXIT_COULD_NOT_RUN, UserError
 
 WINDOW_GROUPS: Final = 4
@@ -150,7 +150,7 @@ def open_pin(lake: str, name: str, split: str = "train", table: str = "rows", **
     """Return the stream over the set that a pin keeps, after its manifest was found unchanged where it was written."""
     import hashlib
 
-    from trajlake.pipelines.parquet_files import read_parquet
+    from trajlake.pipelines.lakehouse.parquet_files import read_parquet
 
     opened = Lake.open(lake)
     for file in opened.ledger_files("exports"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from trajlake.pipelines.lake import DataFile, Lake
-from trajlake.pipelines.lake_errors import LakeMissing
-from trajlake.pipelines.pins import Pin, read_pin
-from trajlake.pipelines.places import size
-from trajlake.pipelines.snapshot import Snapshot
+from trajlake.pipelines.lakehouse.lake import DataFile, Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
+from trajlake.pipelines.lakehouse.pins import Pin, read_pin
+from trajlake.pipelines.lakehouse.places import size
+from trajlake.pipelines.lakehouse.snapshot import Snapshot
 
 
 class PinnedLake(Lake):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trajlake.pipelines.pins import read_pin
-from trajlake.pipelines.places import resolved
+from trajlake.pipelines.lakehouse.pins import read_pin
+from trajlake.pipelines.lakehouse.places import resolved
 from trajlake.runtime.cli_errors import UserError
 
 from .cut import CutOptions, finish, manifest_members, new_folder, run_of, write_sft
@@ -39,7 +39,7 @@ def rebuild(lake: str, set_folder: str, out: str, options: CutOptions) -> Rebuil
     if loaded.sha256 != old.policy_sha256:
         raise UserError(f"{folder}/policy.toml: its hash is not the manifest's; restore the policy and its inputs")
     path = resolved(lake, "lake")
-    from trajlake.pipelines.lake import Lake
+    from trajlake.pipelines.lakehouse.lake import Lake
 
     pin = read_pin(Lake.open(path), old.pin)
     pinned = PinnedLake(path, pin)

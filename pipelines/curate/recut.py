@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.parquet_files import read_parquet
-from trajlake.pipelines.pins import all_pins
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.parquet_files import read_parquet
+from trajlake.pipelines.lakehouse.pins import all_pins
 
 from .tasks import read_table
 

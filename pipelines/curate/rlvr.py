@@ -16,7 +16,7 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lakehouse.lake import Lake
 
 from .cut import Cut, CutOptions, complete, finish, fresh_sources, manifest_members, new_folder, run_of
 from .funnel import Funnel

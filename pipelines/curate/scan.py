@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.content_store import ContentStore
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.ledger import append_ledger
-from trajlake.pipelines.parquet_files import read_parquet
-from trajlake.pipelines.places import entries, make_directory, put_if_absent
-from trajlake.pipelines.snapshot import STATE_DIRECTORY, Snapshot
+from trajlake.pipelines.lakehouse.content_store import ContentStore
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.ledger import append_ledger
+from trajlake.pipelines.lakehouse.parquet_files import read_parquet
+from trajlake.pipelines.lakehouse.places import entries, make_directory, put_if_absent
+from trajlake.pipelines.lakehouse.snapshot import STATE_DIRECTORY, Snapshot
 
 from .secret_rules import PREFILTER, SCANNER_VERSION, WORDS, Found, find, suspicious
 from .tasks import Slice, plan_tasks, read_slices, read_table

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.snapshot import Snapshot
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.snapshot import Snapshot
 
 from .scan import known_findings, scanned
 from .tasks import read_table

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.lake import DataFile, Lake
-from trajlake.pipelines.parquet_files import scan_parquet
-from trajlake.pipelines.snapshot import Snapshot
+from trajlake.pipelines.lakehouse.lake import DataFile, Lake
+from trajlake.pipelines.lakehouse.parquet_files import scan_parquet
+from trajlake.pipelines.lakehouse.snapshot import Snapshot
 
 from .extract import ExtractKey
 
@@ -107,7 +107,7 @@ def read_slices(slices: list[Slice], columns: list[str]) -> pl.DataFrame:
 
 def read_table(lake: Lake, snapshot: Snapshot, table: str, columns: list[str] | None = None) -> pl.DataFrame:
     """Return the rows of a snapshot table (not `events`), all columns or the named ones."""
-    from trajlake.pipelines.table_files import read_rows
+    from trajlake.pipelines.lakehouse.table_files import read_rows
     from trajlake.schemas.tables import SNAPSHOT_TABLES
 
     rows = read_rows(lake.files(snapshot, table), SNAPSHOT_TABLES[table])

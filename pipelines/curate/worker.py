@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from trajlake.pipelines.content_store import ContentStore
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeMissing
-from trajlake.pipelines.parquet_files import write_parquet
-from trajlake.pipelines.places import is_remote
-from trajlake.pipelines.snapshot import Snapshot
-from trajlake.pipelines.table_files import may_hold, read_rows
+from trajlake.pipelines.lakehouse.content_store import ContentStore
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
+from trajlake.pipelines.lakehouse.parquet_files import write_parquet
+from trajlake.pipelines.lakehouse.places import is_remote
+from trajlake.pipelines.lakehouse.snapshot import Snapshot
+from trajlake.pipelines.lakehouse.table_files import may_hold, read_rows
 from trajlake.schemas.tables import EVENTS
 
 from .extract import CHAIN_COLUMNS, EVENT_COLUMNS, Inputs, extract

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..generations import probe_may_conclude_not_executed
+from ..leases.generations import probe_may_conclude_not_executed
 
 Outcome = Literal["ok", "error", "not_executed", "unknown"]
 

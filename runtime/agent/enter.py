@@ -20,10 +20,10 @@ from trajlake.schemas.history import History, canonical
 from trajlake.schemas.state.budget import normal
 from trajlake.schemas.versions import resumable
 
-from ..checkpoint import start_record
-from ..frame import TrajectoryInfo
-from ..generations import must_stop
-from ..lease import Claim, LeaseBusy, LeaseRecord, RecordMissing, take_lease
+from ..checkpoints.checkpoint import start_record
+from ..leases.generations import must_stop
+from ..leases.lease import Claim, LeaseBusy, LeaseRecord, RecordMissing, take_lease
+from ..wal.frame import TrajectoryInfo
 from .decide import log_suffices
 from .errors import Busy, Conflict, ResumeRefused, UnknownTrajectory
 from .files import Files

@@ -11,9 +11,9 @@ from typing import Any
 
 from trajlake.schemas.events import FileChange
 
+from ..checkpoints.workspace import Workspace
+from ..checkpoints.workspace_tree import Folder, WorkspaceError, changes_between, decoded
 from ..env import Env, read_file
-from ..workspace import Workspace
-from ..workspace_tree import Folder, WorkspaceError, changes_between, decoded
 from .ports import Blobs, Ports
 from .requests import Block, Steps
 from .rules import Rules

@@ -18,8 +18,8 @@ from trajlake.schemas.events import Compacted, ConstraintAccepted, MessageAdded,
 from trajlake.schemas.state.budget import BudgetFold
 from trajlake.schemas.values import from_tree, plain_text, to_tree
 
-from ..checkpoint import ItemRow
-from ..journal_errors import JournalError
+from ..checkpoints.checkpoint import ItemRow
+from ..wal.journal_errors import JournalError
 from .actions import Action, Actions, order_of
 from .context import Item, result_wire, wire_of_reply
 from .decide import Approval

@@ -14,9 +14,9 @@ from trajlake.schemas import values
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import canonical
 
-from ..journal_errors import JournalError
-from ..lease import LeaseError
-from ..mail import MailError, MailItem
+from ..leases.lease import LeaseError
+from ..mailbox.mail import MailError, MailItem
+from ..wal.journal_errors import JournalError
 from .ports import Found
 from .requests import Block, Steps
 from .session import Session

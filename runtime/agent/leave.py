@@ -8,7 +8,7 @@ from typing import Any
 from trajlake.schemas import values
 from trajlake.schemas.events import EndStatus, LeaseReleased, TaskEnded
 
-from ..lease import Head, LeaseLost
+from ..leases.lease import Head, LeaseLost
 from .errors import Busy, Misuse
 from .outcome import Outcome, Waiting
 from .requests import Block, Steps

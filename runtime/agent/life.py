@@ -8,8 +8,8 @@ from typing import Any
 
 from trajlake.schemas.envelope import Event
 
-from ..journal_errors import JournalError
-from ..lease import LeaseError
+from ..leases.lease import LeaseError
+from ..wal.journal_errors import JournalError
 from .authority import acquire, principal_of
 from .enter import Known, Order, adopt_history, begin, check_order, look, recorded_outcome, see_all, take
 from .errors import Busy, Cancelled, Misuse, Moved, Parked, Unwind

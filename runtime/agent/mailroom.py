@@ -9,9 +9,9 @@ import msgspec
 from trajlake.schemas.events import CancelRequested, Payload, ToolSettled
 from trajlake.schemas.values import plain_text
 
-from ..generations import may_delete_mail
-from ..mail import MailItem
-from ..mail_events import Drop, event_of
+from ..leases.generations import may_delete_mail
+from ..mailbox.mail import MailItem
+from ..mailbox.mail_events import Drop, event_of
 from .errors import Cancelled
 from .requests import Block, Steps
 from .session import Session

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from trajlake.schemas.envelope import Event
 
-from ..checkpoint import Record
+from ..checkpoints.checkpoint import Record
 from ..env import Env
-from ..frame import TrajectoryInfo
-from ..generations import Arbiter
-from ..lease import Head, Lease, LeaseRecord, LeaseStore
-from ..lease_keeper import HeldLease
-from ..mail import MailStore
+from ..leases.generations import Arbiter
+from ..leases.lease import Head, Lease, LeaseRecord, LeaseStore
+from ..leases.lease_keeper import HeldLease
+from ..mailbox.mail import MailStore
+from ..wal.frame import TrajectoryInfo
 from .requests import Ticket
 
 

@@ -18,10 +18,10 @@ from trajlake.schemas.events import RolledBack, TaskStarted
 from trajlake.schemas.state.budget import GRANT, SPAWN
 from trajlake.schemas.values import plain_text
 
-from ..checkpoint import CheckpointError, Loaded, load, load_manifest
-from ..journal_errors import BlobMissing
-from ..workspace_restore import restore as make_equal
-from ..workspace_tree import Folder, WorkspaceError, read_tree, with_changes
+from ..checkpoints.checkpoint import CheckpointError, Loaded, load, load_manifest
+from ..checkpoints.workspace_restore import restore as make_equal
+from ..checkpoints.workspace_tree import Folder, WorkspaceError, read_tree, with_changes
+from ..wal.journal_errors import BlobMissing
 from .errors import ResumeRefused
 from .files import Files
 from .requests import Block, Steps

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..checkpoint import KEEP
-from ..interval import DEFAULT_MTBF_S
+from ..checkpoints.checkpoint import KEEP
+from ..checkpoints.interval import DEFAULT_MTBF_S
 from .errors import Misuse
 
 

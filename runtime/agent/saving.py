@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from trajlake.schemas.events import CheckpointSaved
 
-from ..checkpoint import Cause, Manifest, Record, Written, save
-from ..interval import turns_between
-from ..workspace_tree import WorkspaceError
+from ..checkpoints.checkpoint import Cause, Manifest, Record, Written, save
+from ..checkpoints.interval import turns_between
+from ..checkpoints.workspace_tree import WorkspaceError
 from .files import kept_everywhere
 from .requests import Block, Steps
 

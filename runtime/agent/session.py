@@ -21,10 +21,10 @@ from trajlake.schemas.ids import trajectory_key
 from trajlake.schemas.keys import arguments_hash
 from trajlake.schemas.limits import SALT_SIZE
 
-from ..frame import TrajectoryInfo
-from ..lease import LeaseLost
-from ..lease_keeper import HeldLease, Permit
+from ..leases.lease import LeaseLost
+from ..leases.lease_keeper import HeldLease, Permit
 from ..tools import InvalidArguments, Tool
+from ..wal.frame import TrajectoryInfo
 from .arguments import arguments_of_text, text_of_call
 from .errors import Busy, Diverged, Misuse, Unwind
 from .ports import Ports
@@ -38,7 +38,7 @@ from .view import View
 if TYPE_CHECKING:
     from trajlake.schemas.state import State
 
-    from ..checkpoint import Loaded
+    from ..checkpoints.checkpoint import Loaded
     from .context import Item
     from .files import Files
 

@@ -16,7 +16,7 @@ from trajlake.schemas import values
 from trajlake.schemas.events import ToolResult, ToolSettled
 from trajlake.schemas.state.stages import Facts, decide
 
-from ..generations import gateways_to_announce
+from ..leases.generations import gateways_to_announce
 from ..tools import NOT_EXECUTED, Executed, InvalidArguments, Tool
 from .actions import Action
 from .authorize import Verdict, Wanted, call_of

@@ -35,7 +35,7 @@ from trajlake.schemas.state.budget import (
     total,
 )
 
-from ..mail import MailItem
+from ..mailbox.mail import MailItem
 from .errors import BudgetExhausted, Misuse, Parked
 from .mailroom import boundary
 from .outcome import Outcome

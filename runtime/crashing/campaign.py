@@ -28,11 +28,11 @@ from .report import Report
 PRELOADED: Final = (
     "models",
     "gateway",
-    "replay_run",
+    "replaying.replay_run",
     "replaying.imported",
     "replaying.intercept",
-    "file_mail",
-    "backup",
+    "mailbox.file_mail",
+    "upkeep.backup",
 )
 """Parts of this project that lives need: imported once, before the forks."""
 LIVES_MAX: Final = 12

@@ -34,7 +34,7 @@ from .visits import Visits
 from .witness import Witness
 
 if TYPE_CHECKING:
-    from ..cli_run import Runner
+    from ..commands.run import Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def live(plan: Plan, place: Place, life: int, kill_at: int) -> Told:
 
 def replay_life(plan: Plan, place: Place, *, cold: bool) -> Told:
     """Replay what the lives of a place left, in a process of its own; return the verdict."""
-    from ..replay_run import replay
+    from ..replaying.replay_run import replay
     from ..replaying.report import around
     from ..replaying.sources import RootSource
 

@@ -9,7 +9,7 @@ from trajlake.schemas import values
 from trajlake.schemas.state import Action
 
 from ..env import REAL_ENV
-from ..posting import Postman
+from ..mailbox.posting import Postman
 from ..root import Root
 from ..root_view import RootView, status_row
 from .ledger import Visit, visits_of

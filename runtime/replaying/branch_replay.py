@@ -17,8 +17,8 @@ from trajlake.schemas.events import Branched, DriftDetected, TaskStarted
 from ..agent.rolled import NOTHING
 from ..agent.session import Setup
 from ..agent.view import View
-from ..branch_run import parsed_place
-from ..branch_session import BranchView, Inherits, Parent
+from ..branches.branch_run import parsed_place
+from ..branches.branch_session import BranchView, Inherits, Parent
 from .explain import Difference
 from .lineage import Ancestor, OtherTools, inward
 from .record import Record

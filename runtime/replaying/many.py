@@ -56,7 +56,7 @@ def check(suite: Suite, trajectory_id: str) -> Report:
             name = record.outline.notable[0].body.agent
         imported = not record.outline.problem and record.outline.notable[0].body.origin == "imported"
         if imported or record.outline.problem:
-            from .. import replay_run
+            from . import replay_run
 
             nobody: Any = None
             return replay_run.replay(nobody, record, journal=nobody)
@@ -64,7 +64,7 @@ def check(suite: Suite, trajectory_id: str) -> Report:
     except Exception as error:  # noqa: BLE001 - one bad record must not hide what the others say
         told = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
         return _refused(trajectory_id, told)
-    from ..replay_run import replay
+    from .replay_run import replay
 
     return replay(agent, record, journal=journal, cold=suite.cold, intercept=suite.intercept)
 

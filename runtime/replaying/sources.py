@@ -17,9 +17,9 @@ from trajlake.schemas.ids import trajectory_key
 
 from ..agent.errors import Misuse
 from ..env import Env
-from ..frame import TrajectoryInfo, decode_info, to_event
-from ..reader import SegmentFile, frame_in, list_segments, load_seal, read_segment
 from ..root import Root
+from ..wal.frame import TrajectoryInfo, decode_info, to_event
+from ..wal.reader import SegmentFile, frame_in, list_segments, load_seal, read_segment
 from .record import Looker, Record, Source, as_current
 
 LAKE_HOOK: Final = "lake_records"

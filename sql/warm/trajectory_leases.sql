@@ -1,4 +1,4 @@
--- trajectory_leases: who may act for a trajectory; tenures is the list that runtime/lease.py describes.
+-- trajectory_leases: who may act for a trajectory; tenures is the list that runtime/leases/lease.py describes.
 -- grain: one row per trajectory
 -- inputs: the lease store
 -- owner: ingest

@@ -1,4 +1,4 @@
--- trajectory_mail: what other processes tell a trajectory; body is the stored item of runtime/mail.py, byte for byte.
+-- trajectory_mail: what other processes tell a trajectory; body is the stored item of runtime/mailbox/mail.py, byte for byte.
 -- grain: one row per waiting item
 -- inputs: the mail store
 -- owner: ingest

@@ -16,11 +16,11 @@ import duckdb
 import polars as pl
 
 from tests.sql.audit_story import Row, Story, digest, tables_of
-from trajlake.pipelines.arrow_schema import polars_schema
-from trajlake.pipelines.commit import commit_run, head_handle
-from trajlake.pipelines.lake import Lake, now_text
-from trajlake.pipelines.snapshot import FileAdd, RunFile
-from trajlake.pipelines.table_files import write_files
+from trajlake.pipelines.lakehouse.arrow_schema import polars_schema
+from trajlake.pipelines.lakehouse.commit import commit_run, head_handle
+from trajlake.pipelines.lakehouse.lake import Lake, now_text
+from trajlake.pipelines.lakehouse.snapshot import FileAdd, RunFile
+from trajlake.pipelines.lakehouse.table_files import write_files
 from trajlake.schemas.chain import genesis
 from trajlake.schemas.events import (
     ConstraintAccepted,

@@ -18,7 +18,7 @@ from typing import Any
 from tests.benchmarks.measure import Row
 from tests.schemas.logs import Log
 from trajlake.runtime.blob_store import BlobStore
-from trajlake.runtime.checkpoint import load, save
+from trajlake.runtime.checkpoints.checkpoint import load, save
 from trajlake.runtime.env import REAL_ENV, read_file, write_atomically
 from trajlake.schemas import events as e
 from trajlake.schemas.state import Folder, State, fold, initial, parts, state_bytes, state_from

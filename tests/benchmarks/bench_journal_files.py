@@ -23,13 +23,13 @@ from tests.support.bare_writer import WRITER_ID, BareWriter, group
 from tests.support.events import event_of, info_of
 from trajlake.runtime import Journal
 from trajlake.runtime.env import REAL_ENV, read_file
-from trajlake.runtime.frame import HEADER_SIZE, prepare
-from trajlake.runtime.reader import list_segments, read_segment
-from trajlake.runtime.recovery import recover_writer
 from trajlake.runtime.root import Root
-from trajlake.runtime.segment import Group, write_sealed
-from trajlake.runtime.segment_format import HEADER_LENGTH, new_header
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.frame import HEADER_SIZE, prepare
+from trajlake.runtime.wal.reader import list_segments, read_segment
+from trajlake.runtime.wal.recovery import recover_writer
+from trajlake.runtime.wal.segment import Group, write_sealed
+from trajlake.runtime.wal.segment_format import HEADER_LENGTH, new_header
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.events import VarSet
 

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from tests.benchmarks.measure import Row, interleaved, median_ratio
 from tests.benchmarks.pipeline_data import make_landing
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.pipelines.connect import connect
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lakehouse.lake import Lake
 from trajlake.pipelines.sql_text import literal
 
 EVENTS = int(os.environ.get("TRAJLAKE_BENCH_EVENTS", "300000"))

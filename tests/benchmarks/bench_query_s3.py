@@ -19,9 +19,9 @@ import pyarrow as pa
 from tests.benchmarks.measure import Row, interleaved, median_ratio
 from tests.benchmarks.pipeline_data import make_landing
 from tests.support.object_store import BUCKET, CREDENTIALS, ObjectStore
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.pipelines.connect import connect
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lakehouse.lake import Lake
 
 EVENTS = int(os.environ.get("TRAJLAKE_BENCH_EVENTS", "300000")) // 3
 ROUNDS = 15

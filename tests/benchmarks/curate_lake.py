@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 from tests.pipelines.segments import Landed, Story, land
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash
 from trajlake.schemas.events import (
     Authorized,

@@ -22,7 +22,7 @@ from tests.benchmarks.journal_load import precise_loop, print_result, run_open_l
 from tests.support.events import event_of, info_of
 from trajlake.runtime.env import Env
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.writer_options import WriterOptions
 
 SIZE_BYTES = 1024
 MADE = 4

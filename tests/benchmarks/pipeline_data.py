@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tests.pipelines.segments import START_US, Landed, Story, land
-from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.chain import commitment, event_hash, genesis
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import MessageAdded, TaskEnded, TaskStarted, ToolIntent, ToolResult, encode_payload

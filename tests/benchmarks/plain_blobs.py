@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zstandard
 
-from trajlake.pipelines.table_files import threads
+from trajlake.pipelines.lakehouse.table_files import threads
 
 
 def convert(landing: Path, out: Path) -> int:

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from trajlake.runtime.columns import scan_columns
-from trajlake.runtime.frame import HEADER_FIELDS
+from trajlake.runtime.wal.columns import scan_columns
+from trajlake.runtime.wal.frame import HEADER_FIELDS
 from trajlake.schemas.events import NAME_OF_CODE
 
 HEADER = np.dtype(

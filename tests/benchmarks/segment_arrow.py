@@ -1,4 +1,4 @@
-"""A sealed segment as Arrow: header columns and payload, by the recipe of `runtime/columns.py`; no loop over frames."""
+"""A sealed segment as Arrow, by the recipe of `runtime/wal/columns.py`: header, payload, no loop over frames."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import mmap
 import numpy as np
 import pyarrow as pa
 
-from trajlake.runtime.columns import SegmentColumns, scan_columns
-from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE
+from trajlake.runtime.wal.columns import SegmentColumns, scan_columns
+from trajlake.runtime.wal.frame import HEADER_FIELDS, HEADER_SIZE
 
 HEADER_DTYPE = np.dtype({
     "names": [name for name, _, _ in HEADER_FIELDS],

@@ -11,11 +11,11 @@ import pytest
 from tests.pipelines.audit_lakes import make_lake
 from tests.pipelines.test_audit_command import breaking
 from tests.sql.audit_story import Story
-from trajlake.pipelines.audit import Request, run_audit
-from trajlake.pipelines.audit_bundle import write_bundle
-from trajlake.pipelines.evidence import gather
-from trajlake.pipelines.evidence_page import evidence_page
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.audit.audit import Request, run_audit
+from trajlake.pipelines.audit.audit_bundle import write_bundle
+from trajlake.pipelines.audit.evidence import gather
+from trajlake.pipelines.audit.evidence_page import evidence_page
+from trajlake.pipelines.lakehouse.lake import Lake
 from trajlake.schemas.events import MessageAdded
 
 pytestmark = pytest.mark.browser

@@ -10,12 +10,12 @@ import os
 
 from tests.support.events import event_of, info_of
 from tests.support.killing import KillingEnv
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.lease import Claim
-from trajlake.runtime.mail import MailItem
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim
+from trajlake.runtime.mailbox.file_mail import FileMailStore
+from trajlake.runtime.mailbox.mail import MailItem
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.writer_options import WriterOptions
 
 OPTIONS = WriterOptions(segment_size_min_bytes=8192, segment_size_max_bytes=8192)
 TRAJECTORIES = ("a", "b")

@@ -20,10 +20,10 @@ from tests.support.bare_writer import plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import Env
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer import Writer
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.reader import iter_events
+from trajlake.runtime.wal.writer import Writer
 
 EVENTS_EACH = 157
 EVENTS = EVENTS_EACH * TRAJECTORIES

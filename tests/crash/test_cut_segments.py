@@ -11,12 +11,12 @@ from tests.support.bare_writer import FOLDER, BareWriter, group, plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder, write_fully
-from trajlake.runtime.frame import CONTROL_TRAJECTORY, control_frame, frame_size, lay_out, prepare
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.segment import segment_path
-from trajlake.runtime.segment_format import BLOCK_SIZE
-from trajlake.runtime.segment_scan import SegmentScan, scan_segment
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.frame import CONTROL_TRAJECTORY, control_frame, frame_size, lay_out, prepare
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.segment import segment_path
+from trajlake.runtime.wal.segment_format import BLOCK_SIZE
+from trajlake.runtime.wal.segment_scan import SegmentScan, scan_segment
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.limits import FRAME_MAX
 

@@ -24,12 +24,12 @@ import pytest
 from tests.support.bare_writer import plain
 from tests.support.events import event_of, info_of
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.frame import HEADER_SIZE
-from trajlake.runtime.journal_errors import JournalError, JournalFailed
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer import Writer
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.frame import HEADER_SIZE
+from trajlake.runtime.wal.journal_errors import JournalError, JournalFailed
+from trajlake.runtime.wal.reader import iter_events
+from trajlake.runtime.wal.writer import Writer
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]

@@ -21,10 +21,10 @@ from tests.support.bare_writer import plain
 from tests.support.events import event_of
 from tests.support.killing import CALLS, KillingEnv, dies_at
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.reader import iter_events
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.mailbox.file_mail import FileMailStore
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import iter_events
 
 FAILPOINTS_MIN = 150
 """Calls in one life, about; the loops below fail if they end much earlier."""

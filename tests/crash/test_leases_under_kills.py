@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trajlake.runtime.file_lease import FileLeaseStore
+from trajlake.runtime.leases.file_lease import FileLeaseStore
 
 WORKER = """
 import fcntl, os, random, sys

@@ -11,9 +11,9 @@ from tests.support.events import event_of
 from tests.support.faulty_env import FaultyEnv
 from tests.support.lost_seals import lost_seals
 from trajlake.runtime.env import make_folder
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.reader import list_segments, read_segment
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.reader import list_segments, read_segment
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
 

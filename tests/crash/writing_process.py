@@ -12,7 +12,7 @@ import threading
 
 from tests.support.events import event_of, info_of
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer import Writer
+from trajlake.runtime.wal.writer import Writer
 
 TRAJECTORIES = 64
 SIZE_BYTES = 1000

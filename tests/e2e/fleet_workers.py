@@ -13,19 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.fleet_services import SETTLE_AFTER_S, SHOPS, TIMEOUT_S
-from trajlake.runtime import (
-    NOT_EXECUTED,
-    UNKNOWN,
-    Busy,
-    Call,
-    Executed,
-    Journal,
-    NotExecuted,
-    Retry,
-    generations,
-    lease,
-    lease_keeper,
-)
+from trajlake.runtime import NOT_EXECUTED, UNKNOWN, Busy, Call, Executed, Journal, NotExecuted, Retry
+from trajlake.runtime.leases import generations, lease, lease_keeper
 
 FOLDER = Path(os.environ["FLEET"])
 LEASE_S = 2.0

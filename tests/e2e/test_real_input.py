@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import Command
 from trajlake.pipelines import connect
-from trajlake.pipelines.content_store import ContentStore
+from trajlake.pipelines.lakehouse.content_store import ContentStore
 from trajlake.pipelines.reports import reports
 
 FORMATS = ("claude-code", "openai-chat", "tau-bench")

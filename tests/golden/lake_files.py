@@ -42,7 +42,7 @@ def write() -> None:
     """Make the lake by today's code and pack it."""
     from tests.pipelines.lakes import everything
     from tests.pipelines.segments import Story, land
-    from trajlake.pipelines.compact import compact
+    from trajlake.pipelines.compaction.compact import compact
 
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

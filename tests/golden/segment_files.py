@@ -12,11 +12,11 @@ from pathlib import Path
 from tests.support.bare_writer import FOLDER, WRITER_ID
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import make_folder
-from trajlake.runtime.frame import TrajectoryInfo, prepare
-from trajlake.runtime.segment import Group, segment_path
-from trajlake.runtime.segment_chain import SegmentChain
-from trajlake.runtime.segment_scan import scan_segment
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.frame import TrajectoryInfo, prepare
+from trajlake.runtime.wal.segment import Group, segment_path
+from trajlake.runtime.wal.segment_chain import SegmentChain
+from trajlake.runtime.wal.segment_scan import scan_segment
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
 FOLDER_OF_FILES = Path(__file__).parent / "segments"

@@ -9,9 +9,9 @@ import pytest
 
 from tests.golden.segment_files import FOLDER_OF_FILES, INFO, chained_events, golden_segments
 from tests.support.bare_writer import plain
-from trajlake.runtime.columns import scan_columns
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.segment_scan import scan_segment
+from trajlake.runtime.wal.columns import scan_columns
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.segment_scan import scan_segment
 from trajlake.schemas.chain import genesis, verify
 
 FORMAT = Path(__file__).parents[2] / "runtime" / "FORMAT.md"

@@ -57,7 +57,7 @@ def test_the_list_of_verbs_comes_within_0_6_seconds() -> None:
 def test_the_list_of_verbs_imports_no_verb() -> None:
     code = (
         "import sys; from trajlake.runtime.cli import main; main(['--help']); "
-        "print([m for m in sys.modules if m.startswith('trajlake.') and '.cli_' in m and not m.endswith('cli_errors')])"
+        "print([m for m in sys.modules if m.startswith('trajlake.') and '.commands.' in m])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -22,11 +22,11 @@ from trajlake.ingest import bulk_run, into_lake
 from trajlake.ingest.import_run import ImportOptions, Outcome
 from trajlake.ingest.lake_side import LakeSide
 from trajlake.ingest.watch import follow_paths
-from trajlake.pipelines import bulk_door, bulk_import
-from trajlake.pipelines.grown_files import is_grown
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeUnreachable
-from trajlake.pipelines.maintain import maintain
+from trajlake.pipelines.bulk import bulk_door, bulk_import
+from trajlake.pipelines.lakehouse.grown_files import is_grown
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeUnreachable
+from trajlake.pipelines.upkeep.maintain import maintain
 from trajlake.runtime.root import Root
 from trajlake.runtime.settings import load
 from trajlake.schemas.tables import SNAPSHOT_TABLES
@@ -343,7 +343,7 @@ def test_a_kill_leaves_nothing_or_all_and_the_next_run_completes_it(tmp_path: Pa
 
 KILLS_BY_ROOT = {
     "while events are appended": (
-        "from trajlake.runtime.writer import Writer; seen = []; append = Writer.append\n"
+        "from trajlake.runtime.wal.writer import Writer; seen = []; append = Writer.append\n"
         "def append_(self, *a, **k):\n"
         "    seen.append(1)\n"
         "    if len(seen) == 3: os.kill(os.getpid(), 9)\n"

@@ -19,8 +19,8 @@ from trajlake.ingest.import_run import UNDATED, ImportOptions, Outcome, import_p
 from trajlake.ingest.landing_store import open_landing
 from trajlake.ingest.loss_report import all_reports
 from trajlake.ingest.shipper import Shipper
-from trajlake.runtime.reader import iter_events, list_segments
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import iter_events, list_segments
 from trajlake.schemas.blobs import blob_hashes
 from trajlake.schemas.chain import verify
 from trajlake.schemas.envelope import Event

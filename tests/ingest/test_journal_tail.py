@@ -14,10 +14,10 @@ from tests.support.faulty_env import Fault, FaultyEnv
 from trajlake.ingest import journal_tail
 from trajlake.ingest.journal_tail import JournalTail
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.journal_errors import JournalFailed, SegmentCorrupt
-from trajlake.runtime.reader import segment_numbers
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.journal_errors import JournalFailed, SegmentCorrupt
+from trajlake.runtime.wal.reader import segment_numbers
+from trajlake.runtime.wal.writer_options import WriterOptions
 
 
 class Watched:

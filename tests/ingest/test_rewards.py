@@ -14,8 +14,8 @@ from trajlake.ingest.judgements import batch_id, infos_of, write_judgements
 from trajlake.ingest.reward_files import Judged, read_rewards
 from trajlake.ingest.sources import find_sources
 from trajlake.runtime.cli_errors import UserError
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import iter_events
 from trajlake.schemas.chain import verify
 from trajlake.schemas.errors import InvalidId
 

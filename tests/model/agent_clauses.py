@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tests.model import agent_mail, agent_tenures, agent_world
-from trajlake.runtime import generations
 from trajlake.runtime.agent.decide import log_suffices, settle_step
-from trajlake.runtime.mail_events import event_of
+from trajlake.runtime.leases import generations
+from trajlake.runtime.mailbox.mail_events import event_of
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import History
 

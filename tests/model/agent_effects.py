@@ -13,10 +13,10 @@ from typing import Any
 from tests.model.agent_book import NAME, NOBODY, NONE, TENANT, Book, Events
 from tests.model.agent_outside import Outside
 from tests.model.agent_world import Bounds, Message, Rules, Steps, Worker, World, put
-from trajlake.runtime import generations
 from trajlake.runtime.agent import decide
-from trajlake.runtime.mail import MailItem
-from trajlake.runtime.mail_events import Drop
+from trajlake.runtime.leases import generations
+from trajlake.runtime.mailbox.mail import MailItem
+from trajlake.runtime.mailbox.mail_events import Drop
 from trajlake.schemas.events import LeaseReleased, TaskEnded, ToolIntent, ToolResult, ToolSettled
 
 TIMEOUT_S, SETTLE_AFTER_S = 50.0, 10.0

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.model.agent_book import NAME, NOBODY, NONE, TENANT, Book, Events
-from trajlake.runtime import generations
-from trajlake.runtime.mail import MailItem
-from trajlake.runtime.mail_events import Drop, event_of
+from trajlake.runtime.leases import generations
+from trajlake.runtime.mailbox.mail import MailItem
+from trajlake.runtime.mailbox.mail_events import Drop, event_of
 from trajlake.schemas.events import VarSet
 from trajlake.schemas.history import canonical
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.model.agent_book import NOBODY, NONE, Book, Events
-from trajlake.runtime import generations
 from trajlake.runtime.agent import decide
+from trajlake.runtime.leases import generations
 from trajlake.schemas.events import VarSet
 from trajlake.schemas.history import canonical
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.model.agent_book import NOBODY, NONE, Events
-from trajlake.runtime import generations
 from trajlake.runtime.agent import decide
-from trajlake.runtime.mail_events import event_of
+from trajlake.runtime.leases import generations
+from trajlake.runtime.mailbox.mail_events import event_of
 from trajlake.schemas.history import canonical
 from trajlake.schemas.state import stage
 

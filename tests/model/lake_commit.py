@@ -1,6 +1,7 @@
 """Model of runs, snapshots, vacuum and pins: launchers and maintenance that die between any two steps, and race.
 
-The world is abstract (three tables, files as sets of rows); every decision is one of `trajlake.pipelines.protocol`.
+The world is abstract (three tables, files as sets of rows); every decision is one of
+`trajlake.pipelines.lakehouse.protocol`.
 `Rules` holds them, so that a test can take one out. Runs are named as the product names them.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from trajlake.pipelines import protocol
+from trajlake.pipelines.lakehouse import protocol
 
 TABLES = 3  # events first, as in the product
 Files = frozenset[Any]

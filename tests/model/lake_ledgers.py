@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from trajlake.pipelines import protocol
+from trajlake.pipelines.lakehouse import protocol
 
 ABSENT, TEXT, NULL = 0, 1, 2
 

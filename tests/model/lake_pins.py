@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from trajlake.pipelines import protocol
+from trajlake.pipelines.lakehouse import protocol
 
 FILE_OF = {0: "f", 1: "g", 2: "h"}
 RUN_OF = {"f": "0-a", "g": "1-b", "h": "2-c", "p": "2-c"}

@@ -1,7 +1,9 @@
 """The agent protocol, explored state by state; each clause of it taken out is found, by the shortest way to the harm.
 
-The models ask the product's own decisions (`runtime/generations.py`, `runtime/agent/decide.py`, `mail_events.event_of`,
-`schemas.history.canonical`, `schemas.state`), over real events. `README.md` says what they leave out.
+The models ask the product's own decisions (`runtime/leases/generations.py`, `runtime/agent/decide.py`,
+`mail_events.event_of`,
+`schemas.history.canonical`, `schemas.state`), over real events.
+`README.md` says what they leave out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The commit protocol and everything that deletes, explored state by state; each rule taken out is found.
 
-The models ask the product's own decisions (`trajlake.pipelines.protocol`). A mutation replaces one decision, or one
-order of steps, and must break a promise or leave launchers stuck: else the rule proves nothing.
+The models ask the product's own decisions (`trajlake.pipelines.lakehouse.protocol`). A mutation replaces one
+decision, or one order of steps, and must break a promise or leave launchers stuck: else the rule proves nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pytest
 
 from tests.model import lake_commit, lake_ledgers, lake_pins
 from tests.model.search import Found, search
-from trajlake.pipelines import protocol
-from trajlake.pipelines.cursors import advance
-from trajlake.pipelines.landing import LandedSegment, take
-from trajlake.pipelines.run_plan import SegmentReport
+from trajlake.pipelines.compaction.cursors import advance
+from trajlake.pipelines.compaction.run_plan import SegmentReport
+from trajlake.pipelines.lakehouse import protocol
+from trajlake.pipelines.lakehouse.landing import LandedSegment, take
 
 Bounds = lake_commit.Bounds
 

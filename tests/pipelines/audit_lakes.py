@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.pipelines.segments import Landed, land
 from tests.sql.audit_fixture_stories import BLOBS
 from tests.sql.audit_story import START, Story, blob_bytes, blob_hash
-from trajlake.pipelines.compact import compact
-from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.runtime.wal.frame import TrajectoryInfo
 
 WRITER = bytes(range(16))
 

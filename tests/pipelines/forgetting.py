@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from tests.pipelines.segments import Story, land
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.schemas.events import MessageAdded
 
 A, B = b"a" * 16, b"b" * 16

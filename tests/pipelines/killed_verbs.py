@@ -19,13 +19,13 @@ from trajlake.ingest.shipper import Shipper
 from trajlake.ingest.stores.postgres_database import Database
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import Wanted, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.lake_errors import LakeDamaged, LakeError
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.run_report import CompactOptions
-from trajlake.runtime.replica import Frame
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.lake_errors import LakeDamaged, LakeError
+from trajlake.pipelines.lakehouse.run_report import CompactOptions
+from trajlake.pipelines.upkeep.erase import Wanted, erase
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
+from trajlake.runtime.replicas.replica import Frame
 from trajlake.runtime.root import Root
 
 VERBS: Final = ("ship", "compact", "maintain", "erase")

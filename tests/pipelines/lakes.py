@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.table_files import read_rows
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.table_files import read_rows
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 

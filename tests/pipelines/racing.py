@@ -10,14 +10,14 @@ import time
 from typing import Any, NamedTuple
 
 from tests.support.forks import Forks
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import Wanted, continue_erasures, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.holds import confirm_all
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeError
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.pins import Pin, files_to_pin, put_pin
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeError
+from trajlake.pipelines.lakehouse.pins import Pin, files_to_pin, put_pin
+from trajlake.pipelines.upkeep.erase import Wanted, continue_erasures, erase
+from trajlake.pipelines.upkeep.holds import confirm_all
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
 
 
 class Job(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.object_store import BUCKET, CREDENTIALS, fresh_url, shared_endpoint
 from tests.support.proxy_process import ProxyProcess, faulty_process
 from trajlake.ingest.stores.object_client import ObjectClient
-from trajlake.pipelines import object_places
+from trajlake.pipelines.lakehouse import object_places
 
 
 class Bucket:

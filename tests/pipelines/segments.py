@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.frame import TrajectoryInfo, prepare
-from trajlake.runtime.segment import Group, segment_path, write_sealed
-from trajlake.runtime.segment_format import SegmentHeader
+from trajlake.runtime.wal.frame import TrajectoryInfo, prepare
+from trajlake.runtime.wal.segment import Group, segment_path, write_sealed
+from trajlake.runtime.wal.segment_format import SegmentHeader
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import LeaseAcquired, MessageAdded, Payload, TaskEnded, TaskStarted

@@ -14,8 +14,8 @@ from tests.conftest import Command
 from tests.pipelines.audit_lakes import make_lake
 from tests.pipelines.segments import land
 from tests.pipelines.test_audit_command import clean
-from trajlake.pipelines.anchor import deliver, lake_faults, make_anchor, record_anchor
-from trajlake.pipelines.anchor_read import (
+from trajlake.pipelines.audit.anchor import deliver, lake_faults, make_anchor, record_anchor
+from trajlake.pipelines.audit.anchor_read import (
     canonical,
     chain_faults,
     faults,
@@ -27,8 +27,8 @@ from trajlake.pipelines.anchor_read import (
     prove_head,
     signed_bytes,
 )
-from trajlake.pipelines.audit import Request, run_audit
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.audit.audit import Request, run_audit
+from trajlake.pipelines.lakehouse.lake import Lake
 from trajlake.runtime.cli_errors import UserError
 from trajlake.schemas.canonical_json import canonical as rfc8785
 
@@ -189,8 +189,8 @@ def test_a_later_head_is_anchored_again_and_the_earlier_one_still_holds(anchored
     folder, first = anchored
     story = clean("one")
     story.events = story.events[:]
-    from trajlake.pipelines.compact import compact
-    from trajlake.runtime.frame import TrajectoryInfo
+    from trajlake.pipelines.compaction.compact import compact
+    from trajlake.runtime.wal.frame import TrajectoryInfo
     from trajlake.schemas.events import LeaseReleased
 
     number = story.add(LeaseReleased(token=1))

@@ -17,10 +17,10 @@ from tests.conftest import Command
 from tests.pipelines.audit_lakes import make_lake
 from tests.pipelines.test_audit_command import clean
 from tests.support.object_store import ACCESS_KEY, CREDENTIALS, SECRET_KEY, shared_endpoint
-from trajlake.pipelines import anchor_bucket
-from trajlake.pipelines.anchor import deliver
-from trajlake.pipelines.anchor_bucket import put_once
-from trajlake.pipelines.anchor_read import make_key
+from trajlake.pipelines.audit import anchor_bucket
+from trajlake.pipelines.audit.anchor import deliver
+from trajlake.pipelines.audit.anchor_bucket import put_once
+from trajlake.pipelines.audit.anchor_read import make_key
 from trajlake.runtime.cli_errors import UserError
 
 

@@ -16,10 +16,10 @@ from tests.conftest import Command
 from tests.pipelines.audit_lakes import make_lake
 from tests.sql.audit_fixture_stories import told
 from tests.sql.audit_story import Story
-from trajlake.pipelines.arrow_schema import polars_schema
-from trajlake.pipelines.audit import Request, run_audit
-from trajlake.pipelines.audit_session import Scope, Session
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.audit.audit import Request, run_audit
+from trajlake.pipelines.audit.audit_session import Scope, Session
+from trajlake.pipelines.lakehouse.arrow_schema import polars_schema
+from trajlake.pipelines.lakehouse.lake import Lake
 from trajlake.runtime.cli import main
 from trajlake.schemas.events import MessageAdded, TaskEnded
 from trajlake.schemas.tables import TABLES
@@ -95,7 +95,7 @@ def test_a_lake_that_is_not_there_exits_2_and_a_silent_positive_control_3(
     tmp_path: Path, trajlake: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert trajlake("audit", "--lake", "nowhere").returncode == 2
-    from trajlake.pipelines import audit
+    from trajlake.pipelines.audit import audit
 
     lake = make_lake(tmp_path, [clean("one")])
     (control,) = audit.chosen(["Q01"])

@@ -12,8 +12,8 @@ import pytest
 
 from tests.pipelines.lakes import everything
 from tests.pipelines.segments import Story, interleaved, land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.run_report import CompactOptions
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.run_report import CompactOptions
 
 RUNNERS = [
     pytest.param((), id="in process"),
@@ -39,7 +39,7 @@ def test_fn_api_runner_gives_the_rows_of_the_plain_functions(tmp_path: Path, opt
 
 def test_importing_the_wiring_restores_root_log_handlers_and_says_nothing() -> None:
     code = (
-        "import logging; import trajlake.pipelines.beam_compact; "
+        "import logging; import trajlake.pipelines.compaction.beam_compact; "
         "assert logging.root.handlers == [], logging.root.handlers; assert logging.root.manager.disable == 0"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100)
@@ -49,7 +49,7 @@ def test_importing_the_wiring_restores_root_log_handlers_and_says_nothing() -> N
 
 def test_nothing_but_the_wiring_imports_beam() -> None:
     code = (
-        "import sys, trajlake.pipelines.compact, trajlake.pipelines.cli_compact; "
+        "import sys, trajlake.pipelines.compaction.compact, trajlake.pipelines.commands.compact; "
         "assert 'apache_beam' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.pipelines.segments import Landed, Story
-from trajlake.pipelines.canonicalize import CANONICAL, CONFLICT, HELD_BACK, SUPERSEDED, canonicalize
+from trajlake.pipelines.derived.canonicalize import CANONICAL, CONFLICT, HELD_BACK, SUPERSEDED, canonicalize
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import MessageAdded
 from trajlake.schemas.history import canonical

@@ -10,10 +10,10 @@ import pytest
 from tests.pipelines.lakes import rows
 from tests.pipelines.segments import land
 from tests.pipelines.test_derive import random_story
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import Wanted, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.forget import erasable
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.forgetting.forget import erasable
+from trajlake.pipelines.upkeep.erase import Wanted, erase
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 A = b"a" * 16

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.pipelines.forgetting import SECRET, A, a_lake, digest_of, picture
-from trajlake.pipelines.erase_places import Places, check_places
+from trajlake.pipelines.forgetting.erase_places import Places, check_places
 from trajlake.runtime.cli_errors import UserError
-from trajlake.runtime.journal_errors import RootError
+from trajlake.runtime.wal.journal_errors import RootError
 
 pytestmark = pytest.mark.long
 """Whole commands in processes of their own: what they call is tested in `make test` as functions."""

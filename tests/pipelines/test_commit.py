@@ -17,11 +17,11 @@ import pytest
 
 from tests.pipelines.lakes import everything
 from tests.pipelines.segments import Story, interleaved, land
-from trajlake.pipelines import commit, durable_files
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeUnreachable
-from trajlake.pipelines.snapshot import read_run, run_path, snapshot_path
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse import commit, durable_files
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeUnreachable
+from trajlake.pipelines.lakehouse.snapshot import read_run, run_path, snapshot_path
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 A, B = b"a" * 16, b"b" * 16

@@ -15,12 +15,12 @@ from deltalake import DeltaTable
 
 from tests.pipelines.lakes import events_of, everything, rows
 from tests.pipelines.segments import Landed, Story, interleaved, land
-from trajlake.pipelines.compact import BUCKETS_MAX, buckets_for, compact
-from trajlake.pipelines.content_store import ContentStore
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeMissing
-from trajlake.pipelines.landing import DeclaredLost
-from trajlake.pipelines.run_report import CompactOptions, RunReport
+from trajlake.pipelines.compaction.compact import BUCKETS_MAX, buckets_for, compact
+from trajlake.pipelines.lakehouse.content_store import ContentStore
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
+from trajlake.pipelines.lakehouse.landing import DeclaredLost
+from trajlake.pipelines.lakehouse.run_report import CompactOptions, RunReport
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import InputRead, MessageAdded, ToolResult
 from trajlake.schemas.history import canonical

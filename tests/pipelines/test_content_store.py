@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trajlake.pipelines.content_store import ContentStore, object_path
-from trajlake.pipelines.lake_errors import BlobDamaged, LakeMissing
+from trajlake.pipelines.lakehouse.content_store import ContentStore, object_path
+from trajlake.pipelines.lakehouse.lake_errors import BlobDamaged, LakeMissing
 
 RUN = "3-0123456789abcdef"
 

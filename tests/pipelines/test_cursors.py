@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from trajlake.pipelines.cursors import advance
-from trajlake.pipelines.landing import DeclaredLost, LandedSegment, take
-from trajlake.pipelines.run_plan import SegmentReport
-from trajlake.pipelines.snapshot import Cursor, LostRange
+from trajlake.pipelines.compaction.cursors import advance
+from trajlake.pipelines.compaction.run_plan import SegmentReport
+from trajlake.pipelines.lakehouse.landing import DeclaredLost, LandedSegment, take
+from trajlake.pipelines.lakehouse.snapshot import Cursor, LostRange
 
 W = "a" * 32
 

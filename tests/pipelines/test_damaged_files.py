@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
+from trajlake.pipelines.audit.verify import verify_lake
 from trajlake.pipelines.connect import connect
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeDamaged
-from trajlake.pipelines.verify import verify_lake
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeDamaged
 from trajlake.runtime.cli_errors import line_and_code
 
 DAMAGE: dict[str, Callable[[Path], object]] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.segments import Story, interleaved, land
-from trajlake.pipelines.decode import event_columns, open_sealed
-from trajlake.runtime.journal_errors import SegmentCorrupt
+from trajlake.pipelines.compaction.decode import event_columns, open_sealed
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
 from trajlake.schemas.chain import commitment
 from trajlake.schemas.events import InputRead, MessageAdded
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipelines.lakes import rows
 from tests.pipelines.segments import Landed, Story, land
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.schemas.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -160,9 +160,9 @@ def test_given_up_rows_are_kept_and_marked(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_argument_text_is_found_where_the_reply_keeps_it(raw: Any, call: ProposedCall, text: str | None) -> None:
-    from trajlake.pipelines.canonicalize import canonicalize
-    from trajlake.pipelines.derive_actions import tool_calls
-    from trajlake.pipelines.touched import Touched
+    from trajlake.pipelines.derived.canonicalize import canonicalize
+    from trajlake.pipelines.derived.derive_actions import tool_calls
+    from trajlake.pipelines.derived.touched import Touched
 
     story = Story("t").start()
     story.add(ModelReplied(raw=raw, calls=(call,)))
@@ -243,7 +243,7 @@ def test_judgements_branches_and_checkpoints_have_their_rows(tmp_path: Path) -> 
 def test_payloads_are_read_where_they_stand_short_long_erased_and_from_a_part_of_a_frame() -> None:
     import polars as pl
 
-    from trajlake.pipelines.touched import _payloads
+    from trajlake.pipelines.derived.touched import _payloads
 
     texts = ["{}", None, '{"twelve":1}', '{"thirteen":1}', '{"é":"' + "x" * 40 + '"}', ""]
     frame = pl.DataFrame({"payload": texts})

@@ -13,19 +13,19 @@ import pytest
 from tests.pipelines.forgetting import SECRET, A, B, a_lake, bytes_anywhere, digest_of, person
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import Story, land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import EraseReport, Wanted, continue_erasures, erase, what_would_go
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.holds import lift, place
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeMissing
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.pins import Pin, files_to_pin, put_pin, read_pin
-from trajlake.pipelines.retain import retain
-from trajlake.pipelines.snapshot import Expired, Snapshot, put_expired
-from trajlake.pipelines.standing import read_standing
-from trajlake.pipelines.vacuum import what_is_named
-from trajlake.pipelines.verify import verify_lake
+from trajlake.pipelines.audit.verify import verify_lake
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
+from trajlake.pipelines.lakehouse.pins import Pin, files_to_pin, put_pin, read_pin
+from trajlake.pipelines.lakehouse.snapshot import Expired, Snapshot, put_expired
+from trajlake.pipelines.lakehouse.standing import read_standing
+from trajlake.pipelines.upkeep.erase import EraseReport, Wanted, continue_erasures, erase, what_would_go
+from trajlake.pipelines.upkeep.holds import lift, place
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
+from trajlake.pipelines.upkeep.retain import retain
+from trajlake.pipelines.upkeep.vacuum import what_is_named
 
 ADA = Wanted(tenant="t", subject="ada", because="asked by letter 7")
 
@@ -237,8 +237,8 @@ def test_staged_rows_of_a_killed_run_go_with_the_erasure(home: Path, monkeypatch
         if step == "segments read":
             raise Killed
 
-    from trajlake.pipelines import compact as module
-    from trajlake.pipelines import staging
+    from trajlake.pipelines.compaction import compact as module
+    from trajlake.pipelines.lakehouse import staging
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "unstage", lambda *_: [])  # a kill leaves no time to tidy up

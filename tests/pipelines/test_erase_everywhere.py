@@ -16,9 +16,9 @@ from trajlake.ingest.shipper import Shipper
 from trajlake.ingest.stores.postgres_database import Database
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import Wanted, continue_erasures, erase
-from trajlake.pipelines.erase_places import Places
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.upkeep.erase import Wanted, continue_erasures, erase
 from trajlake.runtime.root import Root
 
 

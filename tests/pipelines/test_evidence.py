@@ -15,8 +15,8 @@ from tests.pipelines.test_anchor import rewrite
 from tests.pipelines.test_audit_command import HOSTILE, clean
 from tests.sql.audit_fixture_stories import told
 from tests.sql.audit_story import Story
-from trajlake.pipelines.evidence import gather
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.audit.evidence import gather
+from trajlake.pipelines.lakehouse.lake import Lake
 from trajlake.schemas.chain import commitment, event_hash, genesis
 from trajlake.schemas.events import MessageAdded
 
@@ -121,7 +121,7 @@ def test_an_anchored_head_comes_with_its_proof(tmp_path: Path, trajlake: Command
     proofs = json.loads(done.stdout)["proofs"]
     assert proofs["self_attested"] is False
     assert [one["is_present"] for one in proofs["anchors"]] == [True, True]
-    from trajlake.pipelines.anchor_read import proof_faults
+    from trajlake.pipelines.audit.anchor_read import proof_faults
 
     anchor = json.loads((tmp_path / "a.json").read_text())
     assert proof_faults(proofs["anchors"][0]["inclusion_proof"], [anchor]) == []

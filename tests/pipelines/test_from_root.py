@@ -10,8 +10,8 @@ from tests.pipelines.lakes import events_of, rows
 from tests.pipelines.segments import Story
 from trajlake.ingest.landing_store import open_landing
 from trajlake.ingest.shipper import Shipper
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.content_store import ContentStore
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.content_store import ContentStore
 from trajlake.runtime.root import Root
 
 

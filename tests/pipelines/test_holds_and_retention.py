@@ -12,16 +12,16 @@ import pytest
 from tests.pipelines.forgetting import SECRET, B, a_lake, bytes_anywhere, digest_of, person
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import START_US, land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import Wanted, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.holds import confirm_all, lift, list_holds, place
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.retain import RetainReport, retain
-from trajlake.pipelines.retention_policy import PolicyError, Rule, rules_of
-from trajlake.pipelines.standing import read_standing
-from trajlake.pipelines.verify import verify_lake
+from trajlake.pipelines.audit.verify import verify_lake
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.standing import read_standing
+from trajlake.pipelines.upkeep.erase import Wanted, erase
+from trajlake.pipelines.upkeep.holds import confirm_all, lift, list_holds, place
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
+from trajlake.pipelines.upkeep.retain import RetainReport, retain
+from trajlake.pipelines.upkeep.retention_policy import PolicyError, Rule, rules_of
 
 DAY_S = 86_400.0
 START_S = START_US / 1e6

@@ -10,9 +10,9 @@ import pytest
 
 from tests.pipelines.lakes import rows
 from tests.pipelines.segments import Story, land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeDamaged
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeDamaged
 
 
 @pytest.mark.parametrize("path", ["..%2F..%2Foutside.parquet", "a/%2E%2E/%2E%2E/b.parquet", "%2Fetc%2Fpasswd"])

@@ -24,8 +24,8 @@ from tests.pipelines.s3_lakes import Bucket
 from tests.pipelines.segments import Story
 from tests.support.object_store import CREDENTIALS, ObjectStore
 from tests.support.postgres import KillableServer, schema_url
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.standing import read_standing
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.standing import read_standing
 from trajlake.runtime.root import Root
 from trajlake.schemas.events import MessageAdded
 from trajlake.schemas.tables import SNAPSHOT_TABLES

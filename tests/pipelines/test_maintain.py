@@ -18,14 +18,14 @@ import pytest
 from tests.pipelines.forgetting import A, B, a_lake, named, person, picture
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import Story, land
-from trajlake.pipelines import log_files
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.pipelines.connect import connect
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeError, LakeMissing
-from trajlake.pipelines.maintain import MaintainOptions, MaintainReport, maintain
-from trajlake.pipelines.pins import Pin, files_to_pin, lift_pin, put_pin
-from trajlake.pipelines.vacuum import vacuum
+from trajlake.pipelines.lakehouse import log_files
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeError, LakeMissing
+from trajlake.pipelines.lakehouse.pins import Pin, files_to_pin, lift_pin, put_pin
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, MaintainReport, maintain
+from trajlake.pipelines.upkeep.vacuum import vacuum
 from trajlake.schemas.events import MessageAdded
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from trajlake.pipelines import merkle
+from trajlake.pipelines.audit import merkle
 
 LEAVES = [bytes.fromhex(text) for text in (
     "", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f",

@@ -13,16 +13,16 @@ import pytest
 from tests.pipelines.forgetting import A, bytes_anywhere, person
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.content_objects import objects, read_object, verify_objects
-from trajlake.pipelines.content_store import ContentStore, StoredBlob, object_of
-from trajlake.pipelines.erase import Wanted, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import BlobDamaged, LakeError, LakeMissing
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.packs import PACK_BYTES, Packer, blobs_in, each_once, moved
-from trajlake.pipelines.pins import Pin, files_to_pin, put_pin, read_pin
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.content_objects import objects, read_object, verify_objects
+from trajlake.pipelines.lakehouse.content_store import ContentStore, StoredBlob, object_of
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import BlobDamaged, LakeError, LakeMissing
+from trajlake.pipelines.lakehouse.packs import PACK_BYTES, Packer, blobs_in, each_once, moved
+from trajlake.pipelines.lakehouse.pins import Pin, files_to_pin, put_pin, read_pin
+from trajlake.pipelines.upkeep.erase import Wanted, erase
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 RUN = "3-0123456789abcdef"

@@ -14,8 +14,8 @@ import pytest
 
 from tests.pipelines.lakes import everything
 from tests.pipelines.segments import Story, land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.run_report import CompactOptions
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.run_report import CompactOptions
 
 
 def free_port() -> int:

@@ -12,10 +12,10 @@ import pytest
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.racing import Job, at_once
 from tests.pipelines.segments import Landed, Story, land
-from trajlake.pipelines.commit import transaction_of
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.snapshot import read_run
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.commit import transaction_of
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.snapshot import read_run
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 

@@ -14,11 +14,11 @@ from tests.pipelines.forgetting import bytes_anywhere
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.racing import Job, at_once
 from tests.pipelines.segments import Landed, Story, land
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.holds import list_holds, place
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.pins import all_pins
-from trajlake.pipelines.standing import read_standing
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.pins import all_pins
+from trajlake.pipelines.lakehouse.standing import read_standing
+from trajlake.pipelines.upkeep.holds import list_holds, place
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 ACTS = ("compact", "compact", "maintain", "erase", "refused", "hold", "pin")

@@ -17,12 +17,12 @@ from tests.golden import lake_files
 from tests.pipelines.forgetting import A, a_lake, person
 from tests.pipelines.lakes import everything, rows
 from tests.pipelines.segments import Story, interleaved, land
-from trajlake.pipelines import arrow_schema as arrow
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.pipelines.connect import connect
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.run_report import CompactOptions
+from trajlake.pipelines.lakehouse import arrow_schema as arrow
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.run_report import CompactOptions
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 from trajlake.schemas.tables import TRAJECTORIES as NOW
 
@@ -64,7 +64,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     columns = tuple(column for column in NOW.columns if column.name not in ("payloads_expired", "blobs_expired"))
     with monkeypatch.context() as before:
         before.setitem(SNAPSHOT_TABLES, "trajectories", NOW._replace(columns=columns))
-        from trajlake.pipelines import carry_over
+        from trajlake.pipelines.derived import carry_over
 
         before.setattr(carry_over, "NOTED", ("erasure_epoch",))
         a_lake(tmp_path)

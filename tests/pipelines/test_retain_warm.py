@@ -17,10 +17,10 @@ from trajlake.ingest.stores.postgres_database import VERSION, Database
 from trajlake.ingest.stores.postgres_retention import WarmRetention
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
-from trajlake.pipelines import cli_retain
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.retain_warm import WarmReport, in_lake, retain_warm
-from trajlake.pipelines.snapshot import Cursor, LostRange
+from trajlake.pipelines.commands import retain as cli_retain
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.snapshot import Cursor, LostRange
+from trajlake.pipelines.upkeep.retain_warm import WarmReport, in_lake, retain_warm
 from trajlake.runtime.cli_errors import UserError
 from trajlake.runtime.root import Root
 from trajlake.schemas import events as types

@@ -20,11 +20,11 @@ from trajlake.ingest import import_run
 from trajlake.ingest.import_run import ImportOptions, Outcome
 from trajlake.ingest.into_lake import import_into_lake
 from trajlake.ingest.watch import follow_paths
-from trajlake.pipelines.erase import Wanted, continue_erasures, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeUnreachable
-from trajlake.pipelines.staging import stage
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeUnreachable
+from trajlake.pipelines.lakehouse.staging import stage
+from trajlake.pipelines.upkeep.erase import Wanted, continue_erasures, erase
 from trajlake.runtime.settings import load
 
 pytestmark = pytest.mark.s3
@@ -167,7 +167,7 @@ def trajlake(folder: Path, *arguments: str, prelude: str = "") -> subprocess.Com
 SAMPLE = ("while events are appended", "between events and the other tables")
 KILLS = {
     "while events are appended": (
-        "from trajlake.runtime.writer import Writer; seen = []; append = Writer.append\n"
+        "from trajlake.runtime.wal.writer import Writer; seen = []; append = Writer.append\n"
         "def append_(self, *a, **k):\n"
         "    seen.append(1)\n"
         "    if len(seen) == 2: os.kill(os.getpid(), 9)\n"

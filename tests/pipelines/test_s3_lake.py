@@ -13,17 +13,17 @@ from tests.pipelines.forgetting import a_lake
 from tests.pipelines.lakes import everything
 from tests.pipelines.s3_lakes import Bucket
 from tests.pipelines.segments import Story, interleaved, land
-from trajlake.pipelines.arrow_dataset import dataset_of
-from trajlake.pipelines.commit import head_handle
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.audit.verify import verify_lake
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.pipelines.connect import connect
-from trajlake.pipelines.content_objects import verify_objects
-from trajlake.pipelines.erase import Wanted, erase
-from trajlake.pipelines.erase_places import Places
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeError, LakeMissing, LakeUnreachable
-from trajlake.pipelines.maintain import MaintainOptions, maintain
-from trajlake.pipelines.verify import verify_lake
+from trajlake.pipelines.forgetting.erase_places import Places
+from trajlake.pipelines.lakehouse.arrow_dataset import dataset_of
+from trajlake.pipelines.lakehouse.commit import head_handle
+from trajlake.pipelines.lakehouse.content_objects import verify_objects
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeError, LakeMissing, LakeUnreachable
+from trajlake.pipelines.upkeep.erase import Wanted, erase
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
 pytestmark = pytest.mark.s3
@@ -157,8 +157,8 @@ def test_of_two_runs_on_one_handle_the_second_is_refused_by_the_store(bucket: Bu
     second_landing(tmp_path, *left)
     bucket.ship(tmp_path / "landing")
     compact(bucket.landing, bucket.lake)
-    from trajlake.pipelines import commit
-    from trajlake.pipelines.snapshot import read_run
+    from trajlake.pipelines.lakehouse import commit
+    from trajlake.pipelines.lakehouse.snapshot import read_run
 
     with pytest.raises(Exception, match=r"(?i)concurrent|conflict|transaction"):
         commit._commit(stale, "events", read_run(lake.url, lake.newest().run))

@@ -16,11 +16,11 @@ from tests.pipelines.lakes import everything
 from tests.pipelines.s3_lakes import Bucket
 from tests.pipelines.test_s3_lake import first_landing, second_landing
 from tests.support.object_store import ObjectStore
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.erase import Wanted, request
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeError
-from trajlake.pipelines.standing import read_standing
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeError
+from trajlake.pipelines.lakehouse.standing import read_standing
+from trajlake.pipelines.upkeep.erase import Wanted, request
 
 pytestmark = pytest.mark.s3
 
@@ -163,7 +163,7 @@ def test_a_server_killed_under_a_run_costs_a_run_and_no_row(
     try:
         half = Half(Bucket(monkeypatch, tmp_path / "staging", server.endpoint), tmp_path / "home")
         step = random.Random(seed).choice(STEPS[3:-1])
-        monkeypatch.setattr("trajlake.pipelines.object_places.PATIENCE_S", 1.0)
+        monkeypatch.setattr("trajlake.pipelines.lakehouse.object_places.PATIENCE_S", 1.0)
 
         def progress(done: str, *_: Any) -> None:
             if done == step:

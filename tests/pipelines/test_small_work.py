@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import Command
-from trajlake.pipelines.small_work import nothing_new
+from trajlake.pipelines.compaction.small_work import nothing_new
 
 CHAT = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -48,7 +48,7 @@ def test_a_landed_segment_that_no_snapshot_covers_is_work_to_do(trajlake: Comman
 
 def test_the_look_loads_no_engine() -> None:
     code = (
-        "import sys, trajlake.pipelines.small_work; "
+        "import sys, trajlake.pipelines.compaction.small_work; "
         "print(*sorted({'polars', 'pyarrow', 'deltalake', 'duckdb'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.curate.runs import Run, lake_of
-from trajlake.pipelines.cli_sql import run
+from trajlake.pipelines.commands.sql import run
 from trajlake.pipelines.connect import connect
 from trajlake.pipelines.sql_guard import lock
 from trajlake.runtime.cli_errors import UserError

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from trajlake.pipelines.lake_errors import LakeError, LakeUnreachable
-from trajlake.pipelines.object_places import store_errors, tried
+from trajlake.pipelines.lakehouse.lake_errors import LakeError, LakeUnreachable
+from trajlake.pipelines.lakehouse.object_places import store_errors, tried
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])

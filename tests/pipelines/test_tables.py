@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from trajlake.pipelines.arrow_schema import arrow_schema, file_schema, partition_columns, stats_columns
-from trajlake.pipelines.partitions import encoded, model_partition, partition_path
+from trajlake.pipelines.lakehouse.arrow_schema import arrow_schema, file_schema, partition_columns, stats_columns
+from trajlake.pipelines.lakehouse.partitions import encoded, model_partition, partition_path
 from trajlake.schemas.tables import LEDGERS, PARTITION_BY, SNAPSHOT_TABLES, TABLES
 
 

@@ -10,11 +10,11 @@ from tests.pipelines.lakes import everything, rows
 from tests.pipelines.s3_lakes import Bucket
 from tests.pipelines.segments import Landed, Story, interleaved, land
 from trajlake.ingest.stores.object_replica import ObjectReplica, tail_bytes
-from trajlake.pipelines.compact import compact
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.run_report import CompactOptions
-from trajlake.pipelines.small_work import nothing_new
-from trajlake.runtime.replica import Frame, frames_of
+from trajlake.pipelines.compaction.compact import compact
+from trajlake.pipelines.compaction.small_work import nothing_new
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.run_report import CompactOptions
+from trajlake.runtime.replicas.replica import Frame, frames_of
 
 A = b"a" * 16
 

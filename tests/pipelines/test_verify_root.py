@@ -10,10 +10,10 @@ import pytest
 from tests.conftest import Command
 from tests.pipelines.test_audit_command import clean
 from tests.sql.audit_story import Story
-from trajlake.pipelines.audit_session import AnchorFile
-from trajlake.pipelines.verify_root import verify_root
-from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.pipelines.audit.audit_session import AnchorFile
+from trajlake.pipelines.audit.verify_root import verify_root
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas import blobs
 from trajlake.schemas.events import VarSet
 

@@ -19,7 +19,7 @@ from tests.properties.test_simulated_runs import simulate
 from tests.support import simulated_host
 from trajlake.runtime.agent.decide import settle_step
 from trajlake.runtime.agent.ports import Found
-from trajlake.runtime.mail_events import Drop, event_of
+from trajlake.runtime.mailbox.mail_events import Drop, event_of
 
 RUNS = 6_000
 """The clause that takes longest to miss (dispatch before doubts are settled) is missed after about 1,600."""

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.support.bare_writer import FOLDER, BareWriter, plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import Fault, FaultyEnv
-from trajlake.runtime.journal_errors import JournalFailed
-from trajlake.runtime.point_read import read_lsn
-from trajlake.runtime.reader import iter_events, list_segments, read_trajectory
+from trajlake.runtime.wal.journal_errors import JournalFailed
+from trajlake.runtime.wal.point_read import read_lsn
+from trajlake.runtime.wal.reader import iter_events, list_segments, read_trajectory
 from trajlake.schemas.envelope import Event
 
 TRAJECTORIES = st.sampled_from(["t0", "t1", "t2"])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Allow, Journal, Retry
-from trajlake.runtime.cli_handover import state_of_checkpoint
+from trajlake.runtime.commands.handover import state_of_checkpoint
 from trajlake.runtime.handover import sheet
 from trajlake.runtime.models import openai_chat, scripted
 from trajlake.runtime.root_view import RootView, status_row

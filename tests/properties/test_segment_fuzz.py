@@ -15,11 +15,11 @@ from tests.golden.segment_files import golden_segments
 from tests.support.bare_writer import BareWriter, plain
 from tests.support.events import event_of
 from tests.support.faulty_env import FaultyEnv
-from trajlake.runtime.columns import scan_columns
-from trajlake.runtime.frame import header_at, payload_at
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.segment_format import BLOCK_SIZE
-from trajlake.runtime.segment_scan import scan_segment
+from trajlake.runtime.wal.columns import scan_columns
+from trajlake.runtime.wal.frame import header_at, payload_at
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.segment_format import BLOCK_SIZE
+from trajlake.runtime.wal.segment_scan import scan_segment
 from trajlake.schemas.errors import UnknownVersion
 
 GOLDEN = golden_segments()

@@ -83,7 +83,7 @@ class Tree:
 
 
 def all_events(root: Any, writer: str) -> Any:
-    from trajlake.runtime.reader import iter_events
+    from trajlake.runtime.wal.reader import iter_events
 
     return iter_events(root.env, root.writer_folder(writer))
 

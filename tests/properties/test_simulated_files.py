@@ -24,9 +24,9 @@ from trajlake.runtime.agent import driver_sync
 from trajlake.runtime.agent.enter import Order
 from trajlake.runtime.agent.outcome import Outcome
 from trajlake.runtime.agent.session import Session, Setup
-from trajlake.runtime.checkpoint import load
+from trajlake.runtime.checkpoints.checkpoint import load
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.replay_run import replay
+from trajlake.runtime.replaying.replay_run import replay
 from trajlake.runtime.tools import Tool, ToolOptions, make_tool
 from trajlake.schemas.chain import verify
 from trajlake.schemas.envelope import Event

@@ -19,7 +19,7 @@ from trajlake.runtime.agent import driver_sync
 from trajlake.runtime.agent.enter import Order
 from trajlake.runtime.agent.life import Outcome
 from trajlake.runtime.agent.session import Session, Setup
-from trajlake.runtime.replay_run import replay
+from trajlake.runtime.replaying.replay_run import replay
 from trajlake.schemas.chain import verify
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import canonical

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from trajlake.runtime.cli import main
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.lease import Claim, Head
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, Head
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.events import (
     ApprovalRequested,

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.faulty_env import Fault, FaultyEnv
-from trajlake.runtime.file_arbiter import FileArbiter
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.lease import Claim, Head, LeaseRecord
-from trajlake.runtime.mail import MailItem
+from trajlake.runtime.leases.file_arbiter import FileArbiter
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, Head, LeaseRecord
+from trajlake.runtime.mailbox.file_mail import FileMailStore
+from trajlake.runtime.mailbox.mail import MailItem
 from trajlake.schemas.ids import trajectory_key
 
 CLAIM = Claim(tenant="default", trajectory_id="t", worker="a", writer="aa", host="in-memory")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.runtime.root_scene import InProcess, full_root
-from trajlake.runtime.file_mail import FileMailStore
+from trajlake.runtime.mailbox.file_mail import FileMailStore
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.root_scene import INTENT, REPLY, InProcess, Scene, full_root
-from trajlake.runtime.cli_status import span
+from trajlake.runtime.commands.status import span
 from trajlake.schemas.events import Authorized, ModelReplied
 
 

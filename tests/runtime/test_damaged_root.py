@@ -12,18 +12,18 @@ import pytest
 from tests.runtime.root_scene import InProcess
 from tests.support.recorded import journal_of, long_agent, long_model, look_tool, record_agent
 from trajlake.ingest.shipper import Shipper, ShipReport
-from trajlake.pipelines.lake_errors import LakeMissing
 from trajlake.pipelines.lake_events import COLUMNS, LakeEvents
+from trajlake.pipelines.lakehouse.lake_errors import LakeMissing
 from trajlake.pipelines.replay_source import LakeRecords
 from trajlake.runtime import Journal, replay
-from trajlake.runtime.checkpoint import CheckpointFiles, objects_of_record
-from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.checkpoints.checkpoint import CheckpointFiles, objects_of_record
 from trajlake.runtime.models import scripted
-from trajlake.runtime.reader import list_segments, load_seal, read_segment
 from trajlake.runtime.replaying import sources
 from trajlake.runtime.replaying.record import record_of
 from trajlake.runtime.root import Root
-from trajlake.runtime.segment_format import TRAILER_SIZE
+from trajlake.runtime.wal.frame import TrajectoryInfo
+from trajlake.runtime.wal.reader import list_segments, load_seal, read_segment
+from trajlake.runtime.wal.segment_format import TRAILER_SIZE
 from trajlake.schemas.envelope import Event
 
 GAP = "incomplete: {} events are held back behind a gap at number 10"

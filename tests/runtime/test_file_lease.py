@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from trajlake.runtime.env import Env
-from trajlake.runtime.file_arbiter import FileArbiter
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim, LeaseBusy, LeaseError, LeaseLost, take_lease
+from trajlake.runtime.leases.file_arbiter import FileArbiter
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, LeaseBusy, LeaseError, LeaseLost, take_lease
 from trajlake.schemas.ids import trajectory_key
 
 KEY = trajectory_key("default", "t").hex()
@@ -170,7 +170,7 @@ def test_a_record_that_vanished_is_a_lost_lease(tmp_path):
 
 
 def test_a_process_stopped_inside_a_change_blocks_that_trajectory_only_and_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("trajlake.runtime.file_lease.LOCK_WAIT_MAX_S", 0.1)
+    monkeypatch.setattr("trajlake.runtime.leases.file_lease.LOCK_WAIT_MAX_S", 0.1)
     store = FileLeaseStore(str(tmp_path), writer_is_dead=lambda writer: False)
     lease = store.acquire(claim(), 1, expected=None)
     fd = os.open(record_path(tmp_path), os.O_RDONLY)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trajlake.runtime.cli_errors import UserError
-from trajlake.runtime.cli_fleet import page, size_fleet
+from trajlake.runtime.commands.fleet import page, size_fleet
 from trajlake.runtime.fleet import Fleet, Workload, rates_of, size
 from trajlake.runtime.fleet_rates import RATES
 

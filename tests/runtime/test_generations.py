@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from trajlake.runtime.generations import (
+from trajlake.runtime.leases.generations import (
     GENERATION_MAX,
     RecordLost,
     TakeGeneration,

@@ -8,8 +8,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from trajlake.runtime import interval
-from trajlake.runtime.cli_plan import commits
+from trajlake.runtime.checkpoints import interval
+from trajlake.runtime.commands.plan import commits
 
 PAUSE_S, MTBF_S, TURN_S = 0.5, 14_400.0, 12.0
 

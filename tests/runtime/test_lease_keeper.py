@@ -10,9 +10,9 @@ import time
 import pytest
 
 from trajlake.runtime.env import Env
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim, Head, LeaseChanged, LeaseLost
-from trajlake.runtime.lease_keeper import LeaseKeeper
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, Head, LeaseChanged, LeaseLost
+from trajlake.runtime.leases.lease_keeper import LeaseKeeper
 
 
 class SteppedClock(Env):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trajlake.runtime.mail import MailItem
-from trajlake.runtime.mail_events import Drop, event_of
+from trajlake.runtime.mailbox.mail import MailItem
+from trajlake.runtime.mailbox.mail_events import Drop, event_of
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.context import item_hash
 from trajlake.schemas.events import (

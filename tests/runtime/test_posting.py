@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.mail import MailRefused
-from trajlake.runtime.posting import Postman
+from trajlake.runtime.mailbox.file_mail import FileMailStore
+from trajlake.runtime.mailbox.mail import MailRefused
+from trajlake.runtime.mailbox.posting import Postman
 from trajlake.schemas.errors import InvalidId
 
 

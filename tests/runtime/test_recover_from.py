@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 
-from trajlake.runtime.recover_from import OpenOnes, is_open
+from trajlake.runtime.replicas.recover_from import OpenOnes, is_open
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import LeaseAcquired, LeaseReleased, Payload, TaskEnded, TaskStarted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trajlake.runtime.journal_errors import RootError
 from trajlake.runtime.root import Root
 from trajlake.runtime.store_urls import secret_in, without_secrets
+from trajlake.runtime.wal.journal_errors import RootError
 
 SECRET_URLS = [
     ("postgresql://ada:hunter2@db/x", "postgresql://ada@db/x"),

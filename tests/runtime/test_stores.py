@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.journal_errors import RootError
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.mailbox.file_mail import FileMailStore
 from trajlake.runtime.root import Root
 from trajlake.runtime.stores import arbiter, lease_store, local_folder, mail_store
+from trajlake.runtime.wal.journal_errors import RootError
 
 KEY = "ab" * 16
 

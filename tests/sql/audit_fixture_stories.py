@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tests.sql.audit_story import Row, Story, blob, blob_hash, digest, micros, minute, tables_of
-from trajlake.pipelines.audit_fixture import FixtureParameters, write_fixture
+from trajlake.pipelines.audit.audit_fixture import FixtureParameters, write_fixture
 from trajlake.schemas.events import (
     BudgetRevised,
     CheckpointSaved,

@@ -19,10 +19,10 @@ import tests.sql.audit_variants_tables
 import tests.sql.audit_variants_tenures  # noqa: F401
 from tests.sql.audit_story import START, Row, Story, digest, minute, tables_of
 from tests.sql.audit_variants import NOW, STARTS, VARIANTS
-from trajlake.pipelines.audit_controls import Control
-from trajlake.pipelines.audit_fixture import load_rows
-from trajlake.pipelines.audit_run import findings, run_controls
-from trajlake.pipelines.audit_session import AnchorFile, Retention, Scope, Session
+from trajlake.pipelines.audit.audit_controls import Control
+from trajlake.pipelines.audit.audit_fixture import load_rows
+from trajlake.pipelines.audit.audit_run import findings, run_controls
+from trajlake.pipelines.audit.audit_session import AnchorFile, Retention, Scope, Session
 
 DAY = START.date()
 EARLIER = DAY - dt.timedelta(days=40)

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from trajlake.pipelines.arrow_schema import polars_schema
-from trajlake.pipelines.canonicalize import CANONICAL, REASONS, canonicalize
-from trajlake.pipelines.derive import derive
+from trajlake.pipelines.derived.canonicalize import CANONICAL, REASONS, canonicalize
+from trajlake.pipelines.derived.derive import derive
+from trajlake.pipelines.lakehouse.arrow_schema import polars_schema
 from trajlake.schemas.chain import commitment, event_hash, genesis, hash_of
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import (

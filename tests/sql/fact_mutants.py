@@ -10,9 +10,9 @@ import duckdb
 from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, Place, found_by, laid_out, narrow
 from tests.sql.audit_mutants import mutants
 from tests.sql.mutant_runs import Bench
-from trajlake.pipelines.audit_controls import Control, Fact, controls, facts, facts_for
-from trajlake.pipelines.audit_run import Finding, findings, run_controls
-from trajlake.pipelines.audit_session import PART_COLUMNS, Scope, Session
+from trajlake.pipelines.audit.audit_controls import Control, Fact, controls, facts, facts_for
+from trajlake.pipelines.audit.audit_run import Finding, findings, run_controls
+from trajlake.pipelines.audit.audit_session import PART_COLUMNS, Scope, Session
 
 Said = dict[str, Counter[Finding]]
 """Control -> its findings."""

@@ -8,9 +8,9 @@ import duckdb
 
 from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, found_by, laid_out, narrow, open_session
 from tests.sql.audit_mutants import mutants
-from trajlake.pipelines.audit_controls import Control
-from trajlake.pipelines.audit_fixture import MEMORY_LIMIT, load_rows, read_fixture
-from trajlake.pipelines.audit_session import Session
+from trajlake.pipelines.audit.audit_controls import Control
+from trajlake.pipelines.audit.audit_fixture import MEMORY_LIMIT, load_rows, read_fixture
+from trajlake.pipelines.audit.audit_session import Session
 
 
 class Bench:

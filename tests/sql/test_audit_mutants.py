@@ -11,7 +11,7 @@ from tests.sql.audit_equivalents import FACTS, NAMED, fact_reason, reason
 from tests.sql.audit_mutants import mutants
 from tests.sql.fact_mutants import FactBench
 from tests.sql.mutant_runs import Bench
-from trajlake.pipelines.audit_controls import Control, controls, facts
+from trajlake.pipelines.audit.audit_controls import Control, controls, facts
 
 QUICK = ("Q01", "Q05", "Q14", "X03")
 """Run always; all of them with `make test-all`."""

@@ -12,10 +12,10 @@ from tests.sql import audit_fixture_stories
 from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, Place, found_by, laid_out, narrow, open_session
 from tests.sql.audit_layout import _ledgers as add_ledgers
 from tests.sql.audit_story import Story, minute, tables_of
-from trajlake.pipelines.audit_controls import chosen, controls, facts, lake_tables
-from trajlake.pipelines.audit_fixture import load_rows, positive_control, read_fixture, run_fixture, write_fixture
-from trajlake.pipelines.audit_run import findings, run_controls
-from trajlake.pipelines.audit_session import Session
+from trajlake.pipelines.audit.audit_controls import chosen, controls, facts, lake_tables
+from trajlake.pipelines.audit.audit_fixture import load_rows, positive_control, read_fixture, run_fixture, write_fixture
+from trajlake.pipelines.audit.audit_run import findings, run_controls
+from trajlake.pipelines.audit.audit_session import Session
 from trajlake.runtime.cli_errors import UserError
 from trajlake.schemas.tables import TABLES
 

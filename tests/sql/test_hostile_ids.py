@@ -13,8 +13,8 @@ import tests.sql.audit_layout as layout
 from tests.sql.audit_layout import SCOPE_ALL, SCOPE_NARROW, found_by, load, narrow
 from tests.sql.audit_story import Story
 from tests.sql.test_audits import differing
-from trajlake.pipelines.audit_controls import controls
-from trajlake.pipelines.audit_session import Session
+from trajlake.pipelines.audit.audit_controls import controls
+from trajlake.pipelines.audit.audit_session import Session
 from trajlake.schemas.ids import check_trajectory_id
 
 HARM = "'; drop table events; --\"]}\\%_$1 {} /*\u202eé\u2028"

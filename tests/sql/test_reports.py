@@ -16,7 +16,7 @@ from tests.pipelines.audit_lakes import make_lake
 from tests.sql.lake_rows import empty_lake, insert
 from tests.sql.report_expected import EXPECTED
 from tests.sql.report_stories import stories
-from trajlake.pipelines import cli_report
+from trajlake.pipelines.commands import report as cli_report
 from trajlake.pipelines.connect import connect
 from trajlake.pipelines.reports import Report, parse, report, reports, set_range
 from trajlake.pipelines.sql_text import sql_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from trajlake.pipelines.verify import RuleResult, verify_connection
+from trajlake.pipelines.audit.verify import RuleResult, verify_connection
 from trajlake.schemas import blobs
 from trajlake.schemas.events import MessageAdded, TaskStarted, ToolResult, VarSet
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajlake.runtime.env import Env, make_folder
-from trajlake.runtime.frame import prepare
-from trajlake.runtime.reader import iter_events
-from trajlake.runtime.recovery import Recovered, recover_writer
-from trajlake.runtime.segment import Group
-from trajlake.runtime.segment_chain import SegmentChain
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.frame import prepare
+from trajlake.runtime.wal.reader import iter_events
+from trajlake.runtime.wal.recovery import Recovered, recover_writer
+from trajlake.runtime.wal.segment import Group
+from trajlake.runtime.wal.segment_chain import SegmentChain
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
 from .events import info_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from trajlake.runtime.frame import TrajectoryInfo
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.envelope import Event
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trajlake.runtime.env import Env
-from trajlake.runtime.lost_seal import lost_seal
-from trajlake.runtime.reader import list_segments, read_segment
+from trajlake.runtime.wal.lost_seal import lost_seal
+from trajlake.runtime.wal.reader import list_segments, read_segment
 
 
 def lost_seals(env: Env, folder: str) -> list[str]:

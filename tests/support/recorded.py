@@ -11,10 +11,10 @@ from tests.support.simulated_host import Host, SimulatedLog, performer, ports_of
 from trajlake.runtime.agent import driver_sync
 from trajlake.runtime.agent.enter import Order
 from trajlake.runtime.agent.session import Session, Setup
-from trajlake.runtime.frame import TrajectoryInfo
 from trajlake.runtime.models import scripted
 from trajlake.runtime.root import Root
 from trajlake.runtime.tools import Tool, ToolOptions, make_tool
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import canonical
 

@@ -8,13 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from trajlake.runtime.env import REAL_ENV, make_folder
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.lease import Claim, Head
-from trajlake.runtime.reader import iter_events, list_segments
+from trajlake.runtime.leases.lease import Claim, Head
 from trajlake.runtime.root import Root
 from trajlake.runtime.stores import lease_store
-from trajlake.runtime.writer import Writer
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.frame import TrajectoryInfo
+from trajlake.runtime.wal.reader import iter_events, list_segments
+from trajlake.runtime.wal.writer import Writer
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.blobs import offload_payload
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.events import LeaseReleased, MessageAdded, Payload, TaskEnded, TaskStarted

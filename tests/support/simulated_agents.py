@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trajlake.runtime.mail import MailItem
+from trajlake.runtime.mailbox.mail import MailItem
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.models.protocol import Context
 from trajlake.runtime.tools import (

@@ -15,12 +15,12 @@ import msgspec
 
 from trajlake.runtime.agent.ports import Found, Ports
 from trajlake.runtime.agent.requests import Block, Done, Next, Request, Sleep, Start, Wait
-from trajlake.runtime.checkpoint import Record
+from trajlake.runtime.checkpoints.checkpoint import Record
 from trajlake.runtime.env import Env
-from trajlake.runtime.frame import TrajectoryInfo
-from trajlake.runtime.lease import Claim, Head, Lease, LeaseBusy, LeaseChanged, LeaseLost, LeaseRecord, Tenure
-from trajlake.runtime.lease_keeper import HeldLease, LeaseKeeper
-from trajlake.runtime.mail import MailItem
+from trajlake.runtime.leases.lease import Claim, Head, Lease, LeaseBusy, LeaseChanged, LeaseLost, LeaseRecord, Tenure
+from trajlake.runtime.leases.lease_keeper import HeldLease, LeaseKeeper
+from trajlake.runtime.mailbox.mail import MailItem
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas.envelope import Event
 
 

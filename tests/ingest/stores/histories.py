@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trajlake.runtime.frame import TrajectoryInfo
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.frame import TrajectoryInfo
 from trajlake.schemas import events as types
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.envelope import Event
@@ -76,6 +76,6 @@ def write(root: Root, *runs: Sequence[Event], close: bool = True) -> None:
 
 
 def _options() -> Any:
-    from trajlake.runtime.writer_options import WriterOptions
+    from trajlake.runtime.wal.writer_options import WriterOptions
 
     return WriterOptions()

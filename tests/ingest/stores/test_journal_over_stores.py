@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trajlake.runtime import Journal
-from trajlake.runtime.lease import LeaseBusy
+from trajlake.runtime.leases.lease import LeaseBusy
 from trajlake.runtime.root import Root
 from trajlake.runtime.stores import arbiter, lease_store, mail_store
 
@@ -86,7 +86,7 @@ def test_one_process_parks_another_answers_by_mail_a_third_goes_on(root):
 
 def test_a_worker_that_is_dead_on_this_host_holds_nobody_up(root):
     from trajlake.runtime.env import REAL_ENV
-    from trajlake.runtime.lease import Claim
+    from trajlake.runtime.leases.lease import Claim
 
     writer = root.claim_writer()
     claim = Claim(

@@ -12,8 +12,8 @@ from tests.support.object_store import BUCKET, CREDENTIALS, fresh_url, shared_en
 from trajlake.ingest.landing_store import LandingRefused, LandingStore, open_landing
 from trajlake.ingest.shipper import Shipper
 from trajlake.runtime.env import REAL_ENV, read_file
-from trajlake.runtime.reader import list_segments
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import list_segments
 from trajlake.schemas import events as types
 
 pytestmark = pytest.mark.s3

@@ -17,10 +17,10 @@ from trajlake.ingest.stores.object_lease import ObjectLeaseStore
 from trajlake.ingest.stores.object_mail import ObjectArbiter, ObjectMailStore
 from trajlake.ingest.stores.object_replica import ObjectReplica
 from trajlake.ingest.stores.store_errors import StoreRefused, StoreUnreachable
-from trajlake.runtime.generations import take_generation
-from trajlake.runtime.lease import Claim, LeaseBusy, LeaseLost, take_lease
-from trajlake.runtime.mail import MailItem
-from trajlake.runtime.replica import frames_of
+from trajlake.runtime.leases.generations import take_generation
+from trajlake.runtime.leases.lease import Claim, LeaseBusy, LeaseLost, take_lease
+from trajlake.runtime.mailbox.mail import MailItem
+from trajlake.runtime.replicas.replica import frames_of
 from trajlake.schemas.ids import trajectory_key
 
 pytestmark = pytest.mark.s3

@@ -19,8 +19,8 @@ from trajlake.ingest.stores.object_client import ObjectClient
 from trajlake.ingest.stores.object_lease import ObjectLeaseStore
 from trajlake.ingest.stores.object_mail import ObjectArbiter
 from trajlake.ingest.stores.object_replica import ObjectReplica
-from trajlake.runtime.lease import Claim, take_lease
-from trajlake.runtime.replica import frames_of
+from trajlake.runtime.leases.lease import Claim, take_lease
+from trajlake.runtime.replicas.replica import frames_of
 from trajlake.schemas.ids import trajectory_key
 
 pytestmark = pytest.mark.s3

@@ -15,9 +15,9 @@ from trajlake.ingest.stores.postgres_lease import PostgresLeaseStore
 from trajlake.ingest.stores.postgres_mail import PostgresArbiter, PostgresMailStore
 from trajlake.ingest.stores.postgres_replica import PostgresReplica
 from trajlake.ingest.stores.store_errors import StoreUnreachable
-from trajlake.runtime.lease import Claim, LeaseBusy, LeaseLost, take_lease
-from trajlake.runtime.mail import MailItem
-from trajlake.runtime.replica import frames_of
+from trajlake.runtime.leases.lease import Claim, LeaseBusy, LeaseLost, take_lease
+from trajlake.runtime.mailbox.mail import MailItem
+from trajlake.runtime.replicas.replica import frames_of
 from trajlake.schemas.ids import trajectory_key
 
 pytestmark = pytest.mark.postgres

@@ -12,11 +12,11 @@ import pytest
 
 from trajlake.runtime import Journal
 from trajlake.runtime.agent.errors import Misuse
-from trajlake.runtime.journal_errors import OutcomeUnknown
-from trajlake.runtime.replica import Replica, ReplicaError
-from trajlake.runtime.replication import Replication
+from trajlake.runtime.replicas.replica import Replica, ReplicaError
+from trajlake.runtime.replicas.replication import Replication
 from trajlake.runtime.root import Root
 from trajlake.runtime.stores import replica as replica_of
+from trajlake.runtime.wal.journal_errors import OutcomeUnknown
 from trajlake.schemas.history import canonical
 
 BULK = "b" * 40_000
@@ -172,6 +172,6 @@ def _fail() -> None:
 
 
 def _events(frames):
-    from trajlake.runtime.replica import events_of
+    from trajlake.runtime.replicas.replica import events_of
 
     return events_of(frames)

@@ -14,8 +14,8 @@ from tests.ingest.stores.histories import NOW_US, History, info, write
 from trajlake.ingest.stores.postgres_database import Database
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
-from trajlake.runtime.reader import list_segments
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import list_segments
 from trajlake.schemas import events as types
 from trajlake.schemas.history import canonical
 

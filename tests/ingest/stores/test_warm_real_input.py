@@ -11,8 +11,8 @@ from trajlake.ingest.import_run import ImportOptions, import_paths
 from trajlake.ingest.stores.postgres_database import Database
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import iter_events
 from trajlake.schemas.history import canonical
 
 pytestmark = pytest.mark.postgres

@@ -18,8 +18,8 @@ from tests.support.postgres import KillableServer
 from trajlake.ingest.stores.postgres_database import Database
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.reader import iter_events
 from trajlake.schemas.history import canonical
 
 pytestmark = pytest.mark.postgres

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipelines.segments import Story, land
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 from trajlake.pipelines.curate.policy import Loaded, parse_policy
 from trajlake.schemas.blobs import offload_payload
 from trajlake.schemas.context import ITEMS_START, context_hash, extend_items_hash, item_hash

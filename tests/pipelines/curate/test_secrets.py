@@ -13,7 +13,7 @@ from tests.pipelines.curate.runs import Run, lake_of, policy
 from trajlake.pipelines.curate.cut import CutOptions, cut_sft
 from trajlake.pipelines.curate.scan import known_findings, scan
 from trajlake.pipelines.curate.secret_rules import find, redacted, suspicious
-from trajlake.pipelines.lake import Lake
+from trajlake.pipelines.lakehouse.lake import Lake
 
 KEY = "AKIA" + "IOSFODNN7EXAMPLE"
 PEM = "-----BEGIN RSA PRIVATE" + " KEY-----\nMIIEowIBAAKCAQEAx0q\n-----END RSA PRIVATE" + " KEY-----"

@@ -23,10 +23,10 @@ from trajlake.pipelines.curate.rebuild import rebuild
 from trajlake.pipelines.curate.recut import sets_to_recut
 from trajlake.pipelines.curate.select import extract_key
 from trajlake.pipelines.curate.tasks import TASK_ROWS_MAX
-from trajlake.pipelines.lake import Lake
-from trajlake.pipelines.lake_errors import LakeError
-from trajlake.pipelines.ledger import append_ledger
-from trajlake.pipelines.pins import all_pins, lift_pin, pinned_files, put_pin, read_pin
+from trajlake.pipelines.lakehouse.lake import Lake
+from trajlake.pipelines.lakehouse.lake_errors import LakeError
+from trajlake.pipelines.lakehouse.ledger import append_ledger
+from trajlake.pipelines.lakehouse.pins import all_pins, lift_pin, pinned_files, put_pin, read_pin
 from trajlake.runtime.cli_errors import UserError
 
 FAMILIES = ("openai", "trl", "axolotl", "skyrl")
@@ -221,7 +221,7 @@ def test_erasing_a_subject_lists_the_sets_to_cut_again(tmp_path: Path) -> None:
 
 
 def test_an_erasure_takes_the_person_out_of_what_is_kept_out_of_pins_and_out_of_a_rebuild(tmp_path: Path) -> None:
-    from trajlake.pipelines.erase import Wanted, erase
+    from trajlake.pipelines.upkeep.erase import Wanted, erase
 
     runs = [Run("of u1", subjects=("u1",)).simple("SECRETWORD"), Run("of u2").simple("theirs")]
     lake = lake_of(tmp_path, runs)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.pipelines.curate.runs import Run, lake_of, policy, policy_text, rewards
 from tests.pipelines.segments import Story
-from trajlake.pipelines.cli_curate import _show
+from trajlake.pipelines.commands.curate import _show
 from trajlake.pipelines.curate import policy as policy_module
 from trajlake.pipelines.curate.cut import Cut, CutOptions, cut_sft
 from trajlake.pipelines.curate.explain import explain

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from trajlake.runtime import Journal, Misuse
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root_log import RootLog
+from trajlake.runtime.wal.reader import iter_events
 from trajlake.schemas.chain import verify
 from trajlake.schemas.history import canonical
 

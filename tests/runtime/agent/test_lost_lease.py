@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Busy, Journal
-from trajlake.runtime.file_arbiter import FileArbiter
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim, take_lease
+from trajlake.runtime.leases.file_arbiter import FileArbiter
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, take_lease
 from trajlake.schemas.ids import trajectory_key
 
 from .conftest import Bench, one_call, plain_agent

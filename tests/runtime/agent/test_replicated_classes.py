@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Journal
-from trajlake.runtime.replica import Frame
-from trajlake.runtime.replication import Replication
+from trajlake.runtime.replicas.replica import Frame
+from trajlake.runtime.replicas.replication import Replication
 
 
 class HeldBack:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Allow, Misuse, Outcome, ResumeRefused, replay
-from trajlake.runtime.checkpoint import load
+from trajlake.runtime.checkpoints.checkpoint import load
 from trajlake.schemas.state import fold, initial, state_bytes
 
 from .conftest import Bench, Died

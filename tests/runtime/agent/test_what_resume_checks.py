@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Allow, Journal, Misuse, ResumeRefused
-from trajlake.runtime.backup import back_up
 from trajlake.runtime.env import REAL_ENV, Env
 from trajlake.runtime.models import scripted
-from trajlake.runtime.restore import restore as restore_backup
 from trajlake.runtime.root import Root
 from trajlake.runtime.root_log import RootLog
+from trajlake.runtime.upkeep.backup import back_up
+from trajlake.runtime.upkeep.restore import restore as restore_backup
 from trajlake.schemas.history import canonical
 
 from .conftest import Bench, Died, one_call, plain_agent

@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from trajlake.runtime import Busy, Journal, generations, lease_keeper
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim, Lease
+from trajlake.runtime import Busy, Journal
+from trajlake.runtime.leases import generations, lease_keeper
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, Lease
 from trajlake.runtime.models import scripted
 
 LEASE_S = 4.0

@@ -17,18 +17,18 @@ import pytest
 from tests.support.killing import KillingEnv, dies_at
 from tests.support.roots import land
 from trajlake.runtime import Conflict, Journal, ResumeRefused
-from trajlake.runtime.checkpoint import CheckpointFiles
-from trajlake.runtime.cli_run import Runner
+from trajlake.runtime.checkpoints.checkpoint import CheckpointFiles
+from trajlake.runtime.commands.run import Runner
 from trajlake.runtime.crashing.life import Plan, live
 from trajlake.runtime.crashing.person import answer
 from trajlake.runtime.crashing.places import Place, Told
 from trajlake.runtime.crashing.processes import Ended, Life, run_all
-from trajlake.runtime.landed import open_landed
 from trajlake.runtime.models import scripted
-from trajlake.runtime.retention import retain
 from trajlake.runtime.root import Root
 from trajlake.runtime.root_log import RootLog
 from trajlake.runtime.root_view import RootView, StatusRow, status_row
+from trajlake.runtime.upkeep.landed import open_landed
+from trajlake.runtime.upkeep.retention import retain
 
 
 def hold_up(side: str) -> None:

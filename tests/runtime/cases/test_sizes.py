@@ -12,8 +12,8 @@ import pytest
 
 from trajlake.runtime import Journal
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.reader import read_segment
-from trajlake.runtime.segment_format import HEADER_SIZE
+from trajlake.runtime.wal.reader import read_segment
+from trajlake.runtime.wal.segment_format import HEADER_SIZE
 
 STEP_BYTES = 2000
 

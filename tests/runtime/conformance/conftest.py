@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from trajlake.runtime.file_arbiter import FileArbiter
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.generations import Arbiter
-from trajlake.runtime.lease import LeaseStore
-from trajlake.runtime.mail import MailStore
-from trajlake.runtime.replica import Replica
+from trajlake.runtime.leases.file_arbiter import FileArbiter
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.generations import Arbiter
+from trajlake.runtime.leases.lease import LeaseStore
+from trajlake.runtime.mailbox.file_mail import FileMailStore
+from trajlake.runtime.mailbox.mail import MailStore
+from trajlake.runtime.replicas.replica import Replica
 
 
 @dataclass(frozen=True)

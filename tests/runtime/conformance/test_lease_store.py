@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trajlake.runtime.lease import (
+from trajlake.runtime.leases.lease import (
     Claim,
     Head,
     LeaseBusy,

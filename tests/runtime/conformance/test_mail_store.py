@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from trajlake.runtime.mail import ITEM_MAX, MailConflict, MailItem, MailRefused
+from trajlake.runtime.mailbox.mail import ITEM_MAX, MailConflict, MailItem, MailRefused
 from trajlake.schemas.errors import InvalidId
 
 

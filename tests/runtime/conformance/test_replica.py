@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from tests.support.events import event_of, info_of
-from trajlake.runtime.replica import BlobNotHeld, Frame, events_of, frames_of
+from trajlake.runtime.replicas.replica import BlobNotHeld, Frame, events_of, frames_of
 from trajlake.schemas.chain import genesis, make_event
 from trajlake.schemas.events import LeaseAcquired, Payload, TaskEnded, TaskStarted, VarSet
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from trajlake.runtime.cli_run import runner_of
+from trajlake.runtime.commands.run import runner_of
 from trajlake.runtime.crashing.campaign import Campaign, Choice
 from trajlake.runtime.crashing.life import Plan
 

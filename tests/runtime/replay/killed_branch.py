@@ -13,7 +13,7 @@ from typing import Any
 
 from trajlake.runtime import Journal, Stubs, UnknownTrajectory, branch, replay, resume_branch
 from trajlake.runtime.agent.errors import AgentError
-from trajlake.runtime.branch_session import BranchSession
+from trajlake.runtime.branches.branch_session import BranchSession
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.sources import RootSource
 from trajlake.schemas.envelope import Event

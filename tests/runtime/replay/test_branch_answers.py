@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Journal, Stubs, branch, resume_branch
-from trajlake.runtime.branch_run import BothBlobs
-from trajlake.runtime.branch_stubs import Answers
-from trajlake.runtime.journal_errors import BlobMissing
+from trajlake.runtime.branches.branch_run import BothBlobs
+from trajlake.runtime.branches.branch_stubs import Answers
 from trajlake.runtime.models import scripted
+from trajlake.runtime.wal.journal_errors import BlobMissing
 from trajlake.schemas.keys import arguments_hash
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Change, Journal, Misuse, ResumeRefused, Stubs, branch, replay, resume_branch
-from trajlake.runtime.divergence import diverge
+from trajlake.runtime.branches.divergence import diverge
+from trajlake.runtime.branches.time_travel import text_of, turn_view
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.sources import RootSource
-from trajlake.runtime.time_travel import text_of, turn_view
 from trajlake.schemas.chain import verify
 from trajlake.schemas.envelope import Event
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trajlake.runtime import Change, Journal, Misuse, Stubs, branch, cut
-from trajlake.runtime.branching import wilson
+from trajlake.runtime.branches.branching import wilson
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.sources import RootSource
 from trajlake.runtime.root_log import RootLog

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.recorded import record_agent
-from trajlake.runtime.divergence import diverge
+from trajlake.runtime.branches.divergence import diverge
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.record import record_of
 from trajlake.runtime.tools import ToolOptions, make_tool

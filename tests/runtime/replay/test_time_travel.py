@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from trajlake.runtime import Allow, Journal, cut
+from trajlake.runtime.branches.time_travel import nearest_checkpoint, text_of, turn_view
 from trajlake.runtime.models import ScriptedReply, scripted
 from trajlake.runtime.replaying.record import Record
 from trajlake.runtime.replaying.sources import RootSource
-from trajlake.runtime.time_travel import nearest_checkpoint, text_of, turn_view
 
 BRANCHES = "\n".join([*(f"feature-{n}  merged" for n in range(5000)), "release  protected: never delete", "tmp  old"])
 

@@ -9,7 +9,7 @@ import pytest
 from tests.schemas.logs import RandomLog
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.blob_store import BlobStore
-from trajlake.runtime.checkpoint import (
+from trajlake.runtime.checkpoints.checkpoint import (
     CheckpointError,
     CheckpointFiles,
     Record,
@@ -18,8 +18,8 @@ from trajlake.runtime.checkpoint import (
     objects_in,
     save,
 )
+from trajlake.runtime.checkpoints.workspace import Workspace
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.workspace import Workspace
 from trajlake.schemas.state import State, fold, initial, state_bytes
 
 

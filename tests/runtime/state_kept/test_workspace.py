@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from trajlake.runtime.blob_store import BlobStore
-from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.workspace import CLOCK_GRANULARITY_S, Workspace
-from trajlake.runtime.workspace_restore import restore
-from trajlake.runtime.workspace_tree import (
+from trajlake.runtime.checkpoints.workspace import CLOCK_GRANULARITY_S, Workspace
+from trajlake.runtime.checkpoints.workspace_restore import restore
+from trajlake.runtime.checkpoints.workspace_tree import (
     Folder,
     WorkspaceError,
     changes_between,
@@ -24,6 +23,7 @@ from trajlake.runtime.workspace_tree import (
     read_tree,
     with_changes,
 )
+from trajlake.runtime.env import REAL_ENV
 
 
 class CountingStore(BlobStore):

@@ -10,16 +10,16 @@ import pytest
 
 from tests.support.killing import dies_at
 from tests.support.roots import SMALL, Story, lsns, tree
-from trajlake.runtime.backup import MANIFEST, back_up
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.generations import take_generation
-from trajlake.runtime.journal_check import Checked, check_root
-from trajlake.runtime.journal_errors import RootError, SegmentCorrupt, WriterLocked
-from trajlake.runtime.lease import Claim, take_lease
-from trajlake.runtime.restore import restore
+from trajlake.runtime.leases.generations import take_generation
+from trajlake.runtime.leases.lease import Claim, take_lease
 from trajlake.runtime.root import Root
 from trajlake.runtime.root_log import RootLog
 from trajlake.runtime.stores import arbiter, lease_store
+from trajlake.runtime.upkeep.backup import MANIFEST, back_up
+from trajlake.runtime.upkeep.journal_check import Checked, check_root
+from trajlake.runtime.upkeep.restore import restore
+from trajlake.runtime.wal.journal_errors import RootError, SegmentCorrupt, WriterLocked
 from trajlake.schemas.ids import generation_of, trajectory_key
 
 OLD = 50_000 * b"x"
@@ -101,7 +101,7 @@ def test_a_restored_writer_is_sealed_and_closed_for_good(story, tmp_path):
 
 
 def _segments(root: Root) -> list:
-    from trajlake.runtime.reader import list_segments
+    from trajlake.runtime.wal.reader import list_segments
 
     return [segment for writer in root.writers() for segment in list_segments(REAL_ENV, root.writer_folder(writer))]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty_env import FaultyEnv
-from trajlake.runtime.barrier_check import check_barrier, file_system_warnings
 from trajlake.runtime.env import REAL_ENV, Env
 from trajlake.runtime.root import Root
+from trajlake.runtime.wal.barrier_check import check_barrier, file_system_warnings
 
 
 class Disk(FaultyEnv):

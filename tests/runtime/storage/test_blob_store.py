@@ -13,7 +13,7 @@ import pytest
 from tests.support.faulty_env import Fault, FaultyEnv
 from trajlake.runtime.blob_store import BlobStore
 from trajlake.runtime.env import PIECE_BYTES, REAL_ENV, make_folder
-from trajlake.runtime.journal_errors import BlobMissing
+from trajlake.runtime.wal.journal_errors import BlobMissing
 from trajlake.schemas.errors import InvalidId
 
 DATA = b"tool output\n" * 1000

@@ -9,9 +9,9 @@ import msgspec
 from tests.support.bare_writer import FOLDER, WRITER_ID, BareWriter
 from tests.support.events import info_of
 from tests.support.faulty_env import FaultyEnv
-from trajlake.runtime.chain_scan import chain_breaks
-from trajlake.runtime.reader import list_segments, read_segment
-from trajlake.runtime.recovery import recover_writer
+from trajlake.runtime.wal.chain_scan import chain_breaks
+from trajlake.runtime.wal.reader import list_segments, read_segment
+from trajlake.runtime.wal.recovery import recover_writer
 from trajlake.schemas.chain import genesis, make_event, verify
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import VarSet

@@ -14,12 +14,12 @@ from tests.support.events import event_of, info_of
 from tests.support.faulty_env import Fault, FaultyEnv
 from tests.support.lost_seals import lost_seals
 from trajlake.runtime.env import make_folder
-from trajlake.runtime.journal_errors import JournalClosed, JournalError, JournalFailed, JournalFull, SegmentCorrupt
-from trajlake.runtime.reader import iter_events, list_segments, load_seal, read_segment, read_trajectory
 from trajlake.runtime.root import Root
-from trajlake.runtime.segment_format import FLAG_FAILOVER, seal_hash
-from trajlake.runtime.writer import Writer
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.journal_errors import JournalClosed, JournalError, JournalFailed, JournalFull, SegmentCorrupt
+from trajlake.runtime.wal.reader import iter_events, list_segments, load_seal, read_segment, read_trajectory
+from trajlake.runtime.wal.segment_format import FLAG_FAILOVER, seal_hash
+from trajlake.runtime.wal.writer import Writer
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.envelope import Event
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from tests.support.killing import dies_at
 from tests.support.roots import DAY_S, SMALL, Story, age, land, lsns, tree
-from trajlake.runtime.checkpoint import CheckpointFiles, Record
+from trajlake.runtime.checkpoints.checkpoint import CheckpointFiles, Record
 from trajlake.runtime.env import REAL_ENV
-from trajlake.runtime.garbage import collect_garbage
-from trajlake.runtime.journal_errors import SegmentCorrupt, WriterLocked
-from trajlake.runtime.landed import open_landed
-from trajlake.runtime.lease import Claim
+from trajlake.runtime.leases.lease import Claim
 from trajlake.runtime.root import Root
+from trajlake.runtime.upkeep.garbage import collect_garbage
+from trajlake.runtime.upkeep.landed import open_landed
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt, WriterLocked
 
 OLD = 50_000 * b"x"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.support.bare_writer import group
 from tests.support.events import event_of
-from trajlake.runtime.group_commit import DURABLE, FAILED, Append, GroupCommit
-from trajlake.runtime.journal_errors import JournalFailed
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.group_commit import DURABLE, FAILED, Append, GroupCommit
+from trajlake.runtime.wal.journal_errors import JournalFailed
+from trajlake.runtime.wal.writer_options import WriterOptions
 
 
 def an_append(number: int = 0, *, lazy: bool = False, events: int = 1, size: int = 100) -> Append:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from trajlake.runtime.reader import AHEAD_GAP_MAX, FRAME_READ, ReadAhead
+from trajlake.runtime.wal.reader import AHEAD_GAP_MAX, FRAME_READ, ReadAhead
 
 
 class File:

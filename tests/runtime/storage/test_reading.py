@@ -13,12 +13,13 @@ import pytest
 from tests.support.bare_writer import FOLDER, BareWriter, group, plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
-from trajlake.runtime.columns import scan_columns
 from trajlake.runtime.env import REAL_ENV, read_file
-from trajlake.runtime.frame import HEADER_FIELDS, HEADER_SIZE
-from trajlake.runtime.journal_errors import SegmentCorrupt
-from trajlake.runtime.point_read import read_lsn, read_sequence_number
-from trajlake.runtime.reader import (
+from trajlake.runtime.root import Root
+from trajlake.runtime.wal.columns import scan_columns
+from trajlake.runtime.wal.frame import HEADER_FIELDS, HEADER_SIZE
+from trajlake.runtime.wal.journal_errors import SegmentCorrupt
+from trajlake.runtime.wal.point_read import read_lsn, read_sequence_number
+from trajlake.runtime.wal.reader import (
     durable_prefix,
     iter_events,
     list_segments,
@@ -27,8 +28,7 @@ from trajlake.runtime.reader import (
     read_trajectory,
     trajectory_keys,
 )
-from trajlake.runtime.root import Root
-from trajlake.runtime.segment import Group
+from trajlake.runtime.wal.segment import Group
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.errors import UnknownVersion
 

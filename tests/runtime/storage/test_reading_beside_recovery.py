@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.events import event_of
 from trajlake.runtime.env import Env
-from trajlake.runtime.lease import LeaseRecord, Tenure
+from trajlake.runtime.leases.lease import LeaseRecord, Tenure
 from trajlake.runtime.root import Root
 from trajlake.runtime.root_log import RootLog
 

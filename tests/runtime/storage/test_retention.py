@@ -15,11 +15,11 @@ from tests.support.faulty_env import FaultyEnv
 from tests.support.killing import dies_at
 from tests.support.roots import SMALL, Story, land, lsns
 from trajlake.runtime.env import REAL_ENV, Env
-from trajlake.runtime.landed import open_landed
-from trajlake.runtime.lease import Claim, Head
-from trajlake.runtime.reader import iter_events, list_segments
-from trajlake.runtime.retention import retain
+from trajlake.runtime.leases.lease import Claim, Head
 from trajlake.runtime.root import Root
+from trajlake.runtime.upkeep.landed import open_landed
+from trajlake.runtime.upkeep.retention import retain
+from trajlake.runtime.wal.reader import iter_events, list_segments
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ import pytest
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import Env, write_atomically
-from trajlake.runtime.journal_errors import RootError, WriterLocked
-from trajlake.runtime.reader import iter_events
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer import Writer
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.journal_errors import RootError, WriterLocked
+from trajlake.runtime.wal.reader import iter_events
+from trajlake.runtime.wal.writer import Writer
+from trajlake.runtime.wal.writer_options import WriterOptions
 
 PROJECT = Path(__file__).parents[3]
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from tests.support.faulty_env import FaultyEnv
-from trajlake.runtime import spare
-from trajlake.runtime.segment import ZEROS
+from trajlake.runtime.wal import spare
+from trajlake.runtime.wal.segment import ZEROS
 
 PIECES = 8
 

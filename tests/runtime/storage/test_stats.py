@@ -7,7 +7,7 @@ import re
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.root import Root
-from trajlake.runtime.stats import Histogram
+from trajlake.runtime.wal.stats import Histogram
 
 
 def test_every_batch_is_one_sample_of_each_stage() -> None:

@@ -19,12 +19,12 @@ from tests.support.bare_writer import plain
 from tests.support.events import event_of, info_of
 from tests.support.faulty_env import FaultyEnv
 from trajlake.runtime.env import REAL_ENV, Env
-from trajlake.runtime.flusher import FIRST_BARRIERS
-from trajlake.runtime.journal_errors import EventRefused, JournalClosed, OutcomeUnknown
-from trajlake.runtime.reader import iter_events, list_segments
 from trajlake.runtime.root import Root
-from trajlake.runtime.writer import Writer
-from trajlake.runtime.writer_options import WriterOptions
+from trajlake.runtime.wal.flusher import FIRST_BARRIERS
+from trajlake.runtime.wal.journal_errors import EventRefused, JournalClosed, OutcomeUnknown
+from trajlake.runtime.wal.reader import iter_events, list_segments
+from trajlake.runtime.wal.writer import Writer
+from trajlake.runtime.wal.writer_options import WriterOptions
 from trajlake.schemas.limits import FRAME_MAX
 
 PROJECT = Path(__file__).parents[3]
@@ -113,7 +113,7 @@ def test_one_batch_wakes_an_event_loop_once() -> None:
 
     asyncio.run(main())
     writer.close()
-    assert calls.count("trajlake.runtime.ticket") == 2, (
+    assert calls.count("trajlake.runtime.wal.ticket") == 2, (
         "one wake-up for the batch of one, one for the 29 that arrived meanwhile"
     )
 

@@ -1,0 +1,1 @@
+"""What an auditor asks of a lake: controls, anchors, evidence, verification."""

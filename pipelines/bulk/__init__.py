@@ -1,0 +1,1 @@
+"""Imports into a lake without a root between: what `ingest` calls by name, and the writing half of it."""

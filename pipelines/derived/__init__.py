@@ -1,0 +1,1 @@
+"""Derived tables, each computed from the canonical events of the trajectories that a run touches."""

@@ -1,0 +1,1 @@
+"""What keeps a lake: maintenance, vacuum, retention, holds, erasure."""

@@ -1,0 +1,1 @@
+"""Who may act for a trajectory: leases, generations of tokens, and the files that hold them."""
