@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,10 @@ SETTINGS_OF_THE_SHELL = ("CONFIG", "JOURNAL", "LANDING", "LAKE", "TENANT", "DEBU
 # What a developer has set for their own work must not steer a test, or a test their data.
 for _name in SETTINGS_OF_THE_SHELL:
     os.environ.pop(f"TRAJLAKE_{_name}", None)
+
+# A shell that starts the tests in the background hands SIGINT over ignored, and every child inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time, so that a red run can be run again; TRAJLAKE_RANDOM=1 looks for new ones.
 hypothesis.settings.register_profile(

@@ -16,9 +16,9 @@ from trajlake.runtime.leases.file_lease import FileLeaseStore
 
 WORKER = """
 import fcntl, os, random, sys
-from trajlake.runtime.file_arbiter import FileArbiter
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim, Head, LeaseBusy, LeaseError, LeaseLost, take_lease
+from trajlake.runtime.leases.file_arbiter import FileArbiter
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim, Head, LeaseBusy, LeaseError, LeaseLost, take_lease
 from trajlake.schemas.ids import trajectory_key
 root, writer, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 os.makedirs(f"{root}/writers/{writer}", exist_ok=True)

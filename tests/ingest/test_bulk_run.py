@@ -111,7 +111,7 @@ def test_files_that_grew_by_small_row_groups_are_written_anew_by_maintenance_onc
 
 
 HELPERS_FIND_NOTHING_NEW = (
-    "import os; from trajlake.ingest import bulk_run; from trajlake.pipelines import bulk_door\n"
+    "import os; from trajlake.ingest import bulk_run; from trajlake.pipelines.bulk import bulk_door\n"
     "bulk_run._processes = lambda batches: 2; first = os.getpid(); begin = bulk_door.begin\n"
     "def begin_(*a):\n"
     "    plan, _ = begin(*a)\n"
@@ -295,7 +295,7 @@ def test_one_trajectory_in_two_files_goes_by_the_root(tmp_path: Path) -> None:
 
 KILLS = {
     "the process that writes, at its second batch": (
-        "from trajlake.pipelines import bulk_rows; bulk_rows.BATCH_SIZE_BYTES = 1; seen = []\n"
+        "from trajlake.pipelines.bulk import bulk_rows; bulk_rows.BATCH_SIZE_BYTES = 1; seen = []\n"
         "write = bulk_rows.BulkWriter._flush\n"
         "def flush(self):\n"
         "    seen.append(1)\n"
@@ -311,11 +311,11 @@ KILLS = {
         "bulk_team.Work.next = next_\n"
     ),
     "before the commit of events": (
-        "from trajlake.pipelines import commit\n"
+        "from trajlake.pipelines.lakehouse import commit\n"
         "commit._commit = lambda *_: os.kill(os.getpid(), 9)\n"
     ),
     "between events and the other tables": (
-        "from trajlake.pipelines import commit\n"
+        "from trajlake.pipelines.lakehouse import commit\n"
         "commit._follow = lambda *_: os.kill(os.getpid(), 9)\n"
     ),
     "before the reports are noted": (

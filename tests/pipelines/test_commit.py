@@ -124,7 +124,7 @@ def test_a_run_killed_over_and_over_still_ends_with_the_same_rows(
 
 CHILD = """
 import os, signal, sys
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 left = [int(sys.argv[3])]
 def progress(step, done, total):
     left[0] -= 1

@@ -218,7 +218,7 @@ def test_killed_after_every_step_and_run_again_it_ends_the_same(made: Path, tmp_
 
 CHILD = """
 import os, signal, sys
-from trajlake.pipelines.maintain import MaintainOptions, maintain
+from trajlake.pipelines.upkeep.maintain import MaintainOptions, maintain
 left = [int(sys.argv[2])]
 def progress(step, done, total):
     left[0] -= 1

@@ -179,15 +179,15 @@ KILLS = {
         "Shipper._imports = lambda *_: os.kill(os.getpid(), 9)\n"
     ),
     "before the commit of events": (
-        "from trajlake.pipelines import commit\n"
+        "from trajlake.pipelines.lakehouse import commit\n"
         "commit._commit = lambda *_: os.kill(os.getpid(), 9)\n"
     ),
     "between events and the other tables": (
-        "from trajlake.pipelines import commit\n"
+        "from trajlake.pipelines.lakehouse import commit\n"
         "commit._follow = lambda *_: os.kill(os.getpid(), 9)\n"
     ),
     "before the inbox goes": (
-        "from trajlake.pipelines import staging\n"
+        "from trajlake.pipelines.lakehouse import staging\n"
         "staging.unstage = lambda *_: os.kill(os.getpid(), 9)\n"
     ),
 }  # fmt: skip

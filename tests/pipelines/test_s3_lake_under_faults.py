@@ -26,7 +26,7 @@ pytestmark = pytest.mark.s3
 
 CHILD = """
 import os, signal, sys
-from trajlake.pipelines.compact import compact
+from trajlake.pipelines.compaction.compact import compact
 def progress(step, done, total):
     if step == sys.argv[3]:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -85,7 +85,7 @@ def test_an_unanswered_turn_can_be_closed_and_the_reason_is_recorded(shell: Shel
     [
         (("resume", "nobody"), "nothing is recorded"),
         (("resume", "t", "no_such_module:work"), "no_such_module"),
-        (("resume", "t", "json"), "module:function"),
+        (("resume", "t", "json"), "expected module:name"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(shell: Shell, words: tuple[str, ...], told: str) -> None:

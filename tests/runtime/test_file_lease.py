@@ -33,8 +33,8 @@ def record_path(root: Path) -> Path:
 
 HOLDER = """
 import fcntl, os, sys, time
-from trajlake.runtime.file_lease import FileLeaseStore
-from trajlake.runtime.lease import Claim
+from trajlake.runtime.leases.file_lease import FileLeaseStore
+from trajlake.runtime.leases.lease import Claim
 root = sys.argv[1]
 os.makedirs(f"{root}/writers/aa", exist_ok=True)
 lock = os.open(f"{root}/writers/aa/LOCK", os.O_CREAT | os.O_RDWR)

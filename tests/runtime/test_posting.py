@@ -100,8 +100,8 @@ def test_a_repeated_id_is_one_item(store, postman):
 
 POSTER = """
 import sys
-from trajlake.runtime.file_mail import FileMailStore
-from trajlake.runtime.posting import Postman
+from trajlake.runtime.mailbox.file_mail import FileMailStore
+from trajlake.runtime.mailbox.posting import Postman
 postman = Postman(FileMailStore(sys.argv[1]), "default", actor="ada")
 number = 0
 while True:
