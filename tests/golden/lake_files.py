@@ -1,7 +1,7 @@
-"""The golden lake of this version: a small lake as one text file of its files, and its rows as JSON.
+"""Golden lakes, one of each format: a small lake as one text file of its files, and its rows as JSON.
 
-`python -m tests.golden.lake_files` writes both anew; until the first release they follow the schemas. A later version
-must read and write the lakes of the versions before it.
+`python -m tests.golden.lake_files` writes those of the newest format anew; the older ones stay as they were written.
+This version must read and write the lakes of all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import subprocess
 import sys
 import tempfile
 import zlib
@@ -16,13 +17,22 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent / "lakes"
-FILES: Final = HERE / "version1.files.json"
-ROWS: Final = HERE / "version1.rows.json"
+VERSIONS: Final = (1, 2)
+"""1: one object for each blob. 2: sources of imports stand in packs."""
+CHAT: Final = '{"messages":[{"role":"user","content":"2+%d?"},{"role":"assistant","content":"%d"}]}\n'
 
 
-def unpack(to: Path) -> Path:
-    """Write the golden lake below `to` and return it."""
-    for name, text in json.loads(FILES.read_text()).items():
+def files_of(version: int) -> Path:
+    return HERE / f"version{version}.files.json"
+
+
+def rows_of(version: int) -> Path:
+    return HERE / f"version{version}.rows.json"
+
+
+def unpack(version: int, to: Path) -> Path:
+    """Write a golden lake below `to` and return it."""
+    for name, text in json.loads(files_of(version).read_text()).items():
         path = to / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(zlib.decompress(base64.b85decode(text)))
@@ -52,17 +62,22 @@ def write() -> None:
         later = story.takeover(1, 2).say("again", 1).end()
         land(home / "landing", b"b" * 16, 0, later.landed[2:])
         compact(str(home / "landing"), str(home / "lake"))
+        for number in range(2):
+            (home / f"{number}.jsonl").write_text(CHAT % (number, number + 2))
+        order = ("import", "openai-chat", "0.jsonl", "1.jsonl", "--lake", "lake")
+        subprocess.run([sys.executable, "-m", "trajlake.runtime", *order], cwd=home, check=True, stdout=sys.stderr)
         files = {
             str(path.relative_to(home / "lake")): base64.b85encode(zlib.compress(path.read_bytes(), 9)).decode()
             for path in sorted((home / "lake").rglob("*"))
             if path.is_file()
         }
         HERE.mkdir(exist_ok=True)
-        FILES.write_text(json.dumps(files, indent=0) + "\n")
+        files_of(VERSIONS[-1]).write_text(json.dumps(files, indent=0) + "\n")
         rows = {table: plain(found) for table, found in everything(home / "lake").items()}
-        ROWS.write_text(json.dumps(rows, indent=1) + "\n")
+        rows_of(VERSIONS[-1]).write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     write()
-    sys.stdout.write(f"{FILES.stat().st_size + ROWS.stat().st_size} bytes\n")
+    written = files_of(VERSIONS[-1]), rows_of(VERSIONS[-1])
+    sys.stdout.write(f"{sum(path.stat().st_size for path in written)} bytes\n")
