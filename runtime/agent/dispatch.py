@@ -93,7 +93,8 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
             raise done.error.why
         again = yield from _ended(s, one, done, doubts)
         if again is not None:
-            intents = None  # they are durable: this one was begun
+            if again.tool.effect != "read":
+                intents = None  # they are durable: this one was begun
             waiting.insert(0, again)
     return sorted(doubts, key=[one.wanted.action_id for one in batch].index) if doubts else doubts
 

@@ -239,6 +239,11 @@ def test_a_thousand_crashed_runs_do_each_effect_once_and_replay_the_same() -> No
     simulate(0, 1000)
 
 
+def test_a_read_that_is_tried_again_lets_no_other_body_begin_before_its_intent() -> None:
+    # The run that found it: reads begin before the batch's intents are durable, so one that ended shows nothing.
+    _attempt(Run(10_041, 10_041_072), [72])
+
+
 @pytest.mark.long
 def test_twelve_thousand_crashed_runs_do_each_effect_once_and_replay_the_same() -> None:
     simulate(10_000, 12_000)
