@@ -27,7 +27,7 @@ from trajlake.pipelines.lakehouse.partitions import model_partition
 from trajlake.pipelines.lakehouse.snapshot import FileAdd
 from trajlake.schemas.tables import SNAPSHOT_TABLES
 
-BATCH_SIZE_BYTES: Final = 4 * 1024 * 1024
+BATCH_SIZE_BYTES: Final = 6 * 1024 * 1024
 """Payload bytes of a batch: memory is a small multiple of it."""
 
 
