@@ -40,12 +40,13 @@ def lake_bulk() -> Any | None:
     return None
 
 
-def reports_of(lake: str, door: Callable[[], Any | None] = lake_bulk) -> list[LossReport]:
-    """Return every loss report that a lake's table `imports` holds; none where there is no lake."""
+def reports_of(lake: str, door: Callable[[], Any | None] = lake_bulk) -> list[LossReport] | None:
+    """Return every loss report that a lake's table `imports` holds; None where there is no lake."""
     side = door()
     if side is None:
         raise not_installed()
-    return [msgspec.json.decode(text, type=LossReport) for text in side.loss_reports(lake)]
+    texts = side.loss_reports(lake)
+    return None if texts is None else [msgspec.json.decode(text, type=LossReport) for text in texts]
 
 
 def not_installed() -> UserError:
@@ -114,7 +115,7 @@ class LakeSide:
 
     def _read(self) -> Iterator[LossReport]:
         if self.is_remote:
-            yield from reports_of(self.lake, self.door)
+            yield from reports_of(self.lake, self.door) or ()
             return
         folder = f"{self.root.path}/{BULK_FOLDER}"
         try:

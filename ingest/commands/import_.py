@@ -117,6 +117,8 @@ def show(outcomes: list[Outcome], run: Any) -> None:
 def show_reports(journal: str, lake: str | None, as_json: bool) -> int:
     """Print the loss reports that a root holds, or a lake."""
     found = all_reports(Root.open(journal, create=False)) if lake is None else reports_of(lake)
+    if found is None:
+        raise UserError(f"{lake}: no lake there; name another --lake, or import into this one first")
     reports = sorted(found, key=lambda one: (one.sha256, one.mapping_version, one.tenant))
     if as_json:
         print(msgspec.json.encode(reports).decode())

@@ -128,7 +128,7 @@ def commit(
     return bulk_import.commit(plan, by, stored, reports)
 
 
-def loss_reports(lake: str) -> list[str]:
+def loss_reports(lake: str) -> list[str] | None:
     """See `bulk_import.loss_reports`."""
     from trajlake.pipelines.bulk import bulk_import
 

@@ -128,11 +128,11 @@ def _drafted(
     return report
 
 
-def loss_reports(lake: str) -> list[str]:
-    """Return the texts of all loss reports that the newest snapshot holds; none where there is no lake."""
+def loss_reports(lake: str) -> list[str] | None:
+    """Return the texts of all loss reports that the newest snapshot holds; None where there is no lake."""
     opened = Lake(resolved(lake, "lake"))
     if not opened.all_snapshot_numbers():
-        return []
+        return None
     files = opened.files(opened.newest(), "imports")
     return read_columns(files, SNAPSHOT_TABLES["imports"], ("report",))["report"].drop_nulls().to_list()
 

@@ -293,6 +293,9 @@ def test_reports_are_shown(tmp_path: Path, trajlake: object) -> None:
     (report,) = json.loads(done.stdout)
     assert report["records"] == {"seen": 8, "mapped": 8, "kept_raw": 0, "skipped": 0, "held_back": 0}
     assert report["trajectories"] == {"claude-code/s1": 9}
+    done = trajlake("import", "--report", "--lake", "nowhere")  # type: ignore[operator]
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "no lake there" in done.stderr
 
 
 def as_session(records: list[dict[str, object]], session: str) -> bytes:
