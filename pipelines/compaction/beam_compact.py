@@ -7,7 +7,9 @@ module level; import it through `compact(options.runner=…)`, never from a verb
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 # Importing Beam warns through the root logger, which installs a handler: the user's basicConfig() would do nothing.
 _handlers, _disabled = list(logging.root.handlers), logging.root.manager.disable
@@ -24,6 +26,8 @@ from trajlake.pipelines.compaction.reduce import reduce  # noqa: E402
 from trajlake.pipelines.compaction.run_plan import Plan  # noqa: E402
 from trajlake.pipelines.lakehouse.lake_errors import LakeError  # noqa: E402
 
+_GAVE_UP: Final = re.compile(r"^Pipeline \S+ failed in state (\w+):\s*([^\n]*)")  # what a PortableRunner raises
+
 
 def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str]:
     """Run both stages on `runner` (named, never Beam's default) and return the paths of the bucket reports.
@@ -31,15 +35,24 @@ def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str
     Each reducer leaves its report at a path known beforehand, so that nothing has to come back through the runner.
 
     `options` are Beam's own flags. Staging must be a file system that every worker sees. Raises what the runner
-    raises, `LakeError` where a worker process was killed; nothing is committed then.
+    raises, `LakeError` where a worker process was killed or a cluster gave the job up; nothing is committed then.
     """
     try:
         _run(plan, [f"--runner={runner}", *options])
     except RuntimeError as error:
-        if LOST not in str(error):
+        why = _what_ended_it(str(error))
+        if why is None:
             raise
-        raise LakeError(f"{plan.lake}: {LOST}; nothing was committed, run it again") from None
+        raise LakeError(f"{plan.lake}: {why}; nothing was committed, run it again") from None
     return [f"{plan.staging}/bucket-{number}.json" for number in range(plan.buckets)]
+
+
+def _what_ended_it(text: str) -> str | None:
+    """Return one line for a run that its workers or its cluster ended; None for an error of another kind."""
+    if LOST in text:
+        return LOST
+    gave_up = _GAVE_UP.search(text)
+    return gave_up and f"the runner ended the job as {gave_up[1]}: {' '.join(gave_up[2].split())}"
 
 
 def _run(plan: Plan, flags: list[str]) -> None:
