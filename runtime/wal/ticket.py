@@ -49,7 +49,7 @@ class Ticket(Append):
         Raises `OutcomeUnknown` after `timeout` seconds, `JournalFailed` or `JournalClosed` if the writer ended
         before. Blocks the thread: in a coroutine, await the ticket instead.
         """
-        if self.state == WAITING:
+        if self.state == WAITING and not (self.lazy and timeout is None and self.flusher.lead(self)):
             lock = allocate_lock()
             lock.acquire()
             # No lock of the flusher's: the waiter is noted before the state is looked at again, and who ends an append
@@ -64,7 +64,12 @@ class Ticket(Append):
             raise again(self.error)
 
     def release_when_ended(self, lock: LockType) -> bool:
-        """Have a held lock released, once, when `wait` would return; False if it would now. Never waits itself."""
+        """Have a held lock released, once, when `wait` would return; False if it would now. Never waits itself.
+
+        False too where a thread that waits now would write itself: then let that thread wait.
+        """
+        if self.lazy and self.flusher.would_lead:
+            return False
         with self.flusher._lock:  # so that the end comes either before the look, or after the note
             waits = self.state == WAITING
             if waits:

@@ -78,8 +78,8 @@ class Writer:
 
         They are durable when the ticket says so. `lazy` is for events that nobody waits for: they ride with the
         next barrier, at latest `lazy_delay_max_ms` (50) from now, and do not cause one earlier unless somebody
-        does wait on the ticket. `hash`, `salt` and all other fields of the events are the caller's; the chain
-        is not checked here.
+        does wait on the ticket (`append(..., lazy=True).wait()` is how one thread commits fastest: it may write
+        itself). `hash`, `salt` and all other fields of the events are the caller's; the chain is not checked here.
 
         When the queue is full, a thread waits here until there is room (counted); a coroutine never waits:
         await `room()` before appending much. Raises `EventRefused`, `JournalClosed`, `JournalFailed`; then

@@ -75,7 +75,8 @@ def run(world: str, agents: int, seconds: float, folder: str, options: dict[str,
     began = time.perf_counter()
 
     def commit(agent: int, number: int) -> None:
-        append(events[agent][number % MADE], infos[agent]).wait()
+        # Lazily, as the runtime appends for agents: who waits next may write itself.
+        append(events[agent][number % MADE], infos[agent], lazy=True).wait()
 
     async def acommit(agent: int, number: int) -> None:
         await append(events[agent][number % MADE], infos[agent])

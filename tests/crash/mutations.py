@@ -26,6 +26,7 @@ TESTS = (
 )
 RETENTION = "tests/runtime/storage/test_retention.py"
 GARBAGE = "tests/runtime/storage/test_garbage.py"
+LEADING = "tests/runtime/storage/test_leading.py"
 BACKUP = "tests/runtime/storage/test_backup.py"
 
 
@@ -58,6 +59,13 @@ MUTATIONS = [
     Mutation("a waiter is noted before the state is looked at", "wal/ticket.py",
              "            self.waiters.append(lock)\n            if self.lazy:\n                self.flusher.hurry(self, None)\n            if self.state == WAITING and not",
              "            waiting = self.state == WAITING\n            self.waiters.append(lock)\n            if self.lazy:\n                self.flusher.hurry(self, None)\n            if waiting and not"),
+    Mutation("a waiting thread writes in its turn only", "wal/flusher.py", "if not self._asleep or not self._turn.acquire(blocking=False):", "if not self._asleep:", tests=LEADING),
+    Mutation("the flusher writes in its turn only", "wal/flusher.py", "max(0.0, self._alarm - now))\n        self._turn.acquire()\n", "max(0.0, self._alarm - now))\n", tests=LEADING),
+    Mutation("what came while a thread wrote is written next", "wal/flusher.py", "came = self._commit.due_at() is not None or self._seal_asked", "came = False", tests=LEADING),
+    Mutation("a close that came while a thread wrote", "wal/flusher.py", "if came or self._commit.closing or", "if came or", tests=LEADING),
+    Mutation("the age of a segment that a waiting thread began", "wal/flusher.py", " or self._is_seal_due_before_alarm():", ":", tests=LEADING),
+    Mutation("an error in a thread that writes ends the journal", "wal/flusher.py", "        except JournalError as error:\n            self._end(error)\n        except BaseException as error:\n            self._end(JournalFailed(f\"the thread", "        except JournalError as error:\n            pass\n        except BaseException as error:\n            (JournalFailed(f\"the thread", tests=LEADING),
+    Mutation("the main thread never writes", "wal/flusher.py", " or get_ident() == self._main_thread:", ":", tests=LEADING),
     Mutation("short count of a batch", "wal/segment.py", "if count != len(data):", "if False:"),
     Mutation("short count of a plain write", "env.py", "        written += count\n", "        written = len(data)\n"),
     Mutation("rewind after a failed batch", "wal/segment.py", "        self.index.rewind(self._durable_mark)\n", "        pass\n"),
