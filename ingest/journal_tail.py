@@ -10,7 +10,7 @@ Reads only; safe beside a live writer, in any process.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from trajlake.runtime.env import Env
@@ -37,6 +37,7 @@ QUIET_S: Final = 0.05
 """How long the last barrier must have stood alone before this reader syncs it itself."""
 _WINDOW_MIN: Final = 1 << 13
 _WINDOW_MAX: Final = 1 << 22
+_AT_ONCE: Final = 128
 
 
 class JournalTail:
@@ -47,21 +48,27 @@ class JournalTail:
         self._folder = folder
         self.next_lsn = next_lsn
         self._ready: deque[Frame] = deque()
+        self._sealed: _SealedFrames | None = None  # what follows those that are ready
         self._active: _ActiveSegment | None = None
         self._number = 0  # of the segment that was read last: those before it are not looked at again
 
-    def read(self, count_max: int, size_max_bytes: int = 1 << 24) -> list[Frame]:
+    def read(
+        self, count_max: int, size_max_bytes: int = 1 << 24, give_way: Callable[[], None] = lambda: None
+    ) -> list[Frame]:
         """Return durable frames from `next_lsn` on, in lsn order without a gap; none if there is nothing new.
 
+        `give_way` is called every millisecond or so while frames of a sealed segment are made.
         Raises `SegmentCorrupt` where lsns are missing or damaged, after everything before that place was returned.
         """
-        if not self._ready:
+        if not self._has_more():
             self._find_more()
         frames: list[Frame] = []
         size = 0
-        while self._ready and len(frames) < count_max and size < size_max_bytes:
+        while len(frames) < count_max and size < size_max_bytes and self._has_more():
             frames.append(self._ready.popleft())
             size += len(frames[-1].data)
+            if not self._ready:
+                give_way()
         if frames:
             self.next_lsn = frames[-1].header.lsn + 1
         return frames
@@ -74,12 +81,21 @@ class JournalTail:
     def close(self) -> None:
         """Give the descriptor back and forget what was read ahead."""
         self._ready.clear()
+        self._sealed = None
         self._number = 0
         if self._active is not None:
             self._env.close(self._active.fd)
             self._active = None
 
     # -- inside ------------------------------------------------------------------------------------------------
+
+    def _has_more(self) -> bool:
+        """Whether a frame is ready. Those of a sealed segment are made a few at a time."""
+        if not self._ready and self._sealed is not None:
+            self._ready.extend(self._sealed.take(_AT_ONCE))
+            if self._sealed.is_empty:
+                self._sealed = None
+        return bool(self._ready)
 
     def _find_more(self) -> None:
         if self._active is not None and self._take_from(self._active):
@@ -88,7 +104,7 @@ class JournalTail:
         if self._number and (not segments or segments[0].first_lsn > self.next_lsn):
             segments = self._segments(0)
         place = self._place_of(segments)
-        while place is not None and not self._ready:
+        while place is not None and not self._has_more():
             following = segments[place + 1].first_lsn if place + 1 < len(segments) else None
             if not self._read_segment(segments[place], following):
                 return
@@ -121,7 +137,7 @@ class JournalTail:
         if segment.is_sealed:
             assert segment.last_lsn is not None
             if segment.last_lsn >= self.next_lsn:
-                self._ready.extend(_sealed_frames(self._env, segment, self.next_lsn, following))
+                self._sealed = _SealedFrames(self._env, segment, self.next_lsn, following)
             return self._ready_until() >= (segment.last_lsn + 1 if following is None else following)
         if self._active is None:
             self._active = _ActiveSegment(self._env, segment)
@@ -141,6 +157,8 @@ class JournalTail:
         return bool(self._ready)
 
     def _ready_until(self) -> int:
+        if self._sealed is not None:
+            return self._sealed.until_lsn
         return self._ready[-1].header.lsn + 1 if self._ready else self.next_lsn
 
 
@@ -255,18 +273,37 @@ class _ActiveSegment:
             raise SegmentCorrupt(scan.report, path=self.path, offset=scan.damaged_at, lsn=scan.last_lsn + 1)
 
 
-def _sealed_frames(env: Env, segment: SegmentFile, from_lsn: int, following: int | None) -> list[Frame]:
-    """Return the frames of a sealed segment; its checksum over everything stands for each frame's own."""
-    scan = read_segment(env, segment.path)
-    if scan.end != "sealed":
-        raise SegmentCorrupt(scan.report or f"{segment.path}: changed while it was read", path=segment.path)
-    data, infos = bytes(scan.data), list(scan.infos.values())
-    stop = len(scan.offsets) if following is None else min(len(scan.offsets), following - scan.first_lsn)
-    frames = []
-    for index in range(max(0, from_lsn - scan.first_lsn), stop):
-        at = scan.offsets[index]
-        header = FrameHeader._make(HEADER.unpack_from(data, at))
-        end = at + HEADER_SIZE + header.payload_length
-        whole = data[at : at + frame_size(header.payload_length)]
-        frames.append(Frame(infos[scan.ordinals[index]], header, data[at + HEADER_SIZE : end], whole))
-    return frames
+class _SealedFrames:
+    """The frames of a sealed segment from an lsn on; its checksum over everything stands for each frame's own."""
+
+    def __init__(self, env: Env, segment: SegmentFile, from_lsn: int, following: int | None) -> None:
+        scan = read_segment(env, segment.path)
+        if scan.end != "sealed":
+            raise SegmentCorrupt(scan.report or f"{segment.path}: changed while it was read", path=segment.path)
+        whole = scan.data.obj
+        self._data = whole if isinstance(whole, bytes) else bytes(scan.data)
+        self._infos = list(scan.infos.values())
+        self._offsets, self._ordinals = scan.offsets, scan.ordinals
+        self._stop = len(scan.offsets) if following is None else min(len(scan.offsets), following - scan.first_lsn)
+        self._next = min(max(0, from_lsn - scan.first_lsn), self._stop)
+        self.until_lsn = scan.first_lsn + self._stop
+
+    @property
+    def is_empty(self) -> bool:
+        return self._next >= self._stop
+
+    def take(self, count_max: int) -> list[Frame]:
+        """Return the next frames, in order."""
+        data, infos, offsets, ordinals = self._data, self._infos, self._offsets, self._ordinals
+        unpack, header_of = HEADER.unpack_from, FrameHeader._make
+        stop = min(self._next + count_max, self._stop)
+        frames = []
+        for index in range(self._next, stop):
+            at = offsets[index]
+            header = header_of(unpack(data, at))
+            length = header.payload_length
+            start = at + HEADER_SIZE
+            end = start + length
+            frames.append(Frame(infos[ordinals[index]], header, data[start:end], data[at : end + (-length & 7)]))
+        self._next = stop
+        return frames

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -20,10 +21,14 @@ from trajlake.runtime.wal.journal_errors import SegmentCorrupt
 
 from .journal_tail import JournalTail
 
-BATCH_EVENTS_MAX: Final = 5_000
+BATCH_EVENTS_MAX: Final = 10_000
 BATCH_SIZE_MAX_BYTES: Final = 16 << 20
+FIRST_EVENTS_MAX: Final = 1_000
+"""Of a batch that was not read ahead: the database shall soon have something to do while the next one is."""
+AHEAD_FROM_EVENTS: Final = 500
 POLL_S: Final = 0.1
 _PAUSE_MAX_S: Final = 5.0
+_GIVE_WAY_S: Final = 1e-5
 _LOG: Final = logging.getLogger("trajlake")
 
 
@@ -44,7 +49,14 @@ class WarmTier(Protocol):
         """Return the lsn up to which (exclusive) a writer's events are there."""
         ...
 
-    def insert(self, writer: str, frames: Sequence[Frame], *, from_lsn: int) -> int:
+    def prepare(self, writer: str, frames: Sequence[Frame], give_way: Callable[[], None]) -> Any:
+        """Return what `insert` takes for these frames as `prepared`. Runs in a thread beside an `insert` of others.
+
+        Calls `give_way` every millisecond or so.
+        """
+        ...
+
+    def insert(self, writer: str, frames: Sequence[Frame], *, from_lsn: int, prepared: Any = None) -> int:
         """Insert frames from the cursor on, move it, and return how many events were there already."""
         ...
 
@@ -68,7 +80,8 @@ class WarmShipper:
         self._tails: dict[str, JournalTail] = {}
         self._trouble: dict[str, str] = {}
         self._pool = ThreadPoolExecutor(1, "trajlake-warm-read")
-        self._ahead: dict[str, Future[list[Frame]]] = {}  # a writer's next batch, read while one is inserted
+        # A writer's next batch, read and prepared while one is inserted.
+        self._ahead: dict[str, Future[tuple[list[Frame], Any]]] = {}
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> WarmReport:
         """Ship everything that is durable now. Raises OSError where the tier does not take it."""
@@ -115,21 +128,24 @@ class WarmShipper:
             tail = JournalTail(self.root.env, self.root.writer_folder(writer), self.tier.cursor(writer))
             self._tails[writer] = tail
         try:
-            frames = self._batch(writer, tail)
+            frames, prepared = self._batch(writer, tail)
         except SegmentCorrupt as error:
             self._trouble[writer] = str(error)
             return False
         except FileNotFoundError:  # a segment without an event went when its writer closed
             self._forget(writer)
             return False
+        except BaseException:
+            self._forget(writer)
+            raise
         self._trouble.pop(writer, None)
         if not frames:
             return False
-        if len(frames) == BATCH_EVENTS_MAX:
-            # There is more: it is read and checked while the database takes this.
-            self._ahead[writer] = self._pool.submit(tail.read, BATCH_EVENTS_MAX, BATCH_SIZE_MAX_BYTES)
+        if len(frames) >= AHEAD_FROM_EVENTS:
+            # Perhaps there is more: it is read, checked and prepared while the database takes this.
+            self._ahead[writer] = self._pool.submit(self._prepared, writer, tail)
         try:
-            report.duplicates += self.tier.insert(writer, frames, from_lsn=frames[0].header.lsn)
+            report.duplicates += self.tier.insert(writer, frames, from_lsn=frames[0].header.lsn, prepared=prepared)
         except CursorMoved:
             self._forget(writer)
             return True
@@ -139,9 +155,13 @@ class WarmShipper:
         report.events += len(frames)
         return True
 
-    def _batch(self, writer: str, tail: JournalTail) -> list[Frame]:
+    def _batch(self, writer: str, tail: JournalTail) -> tuple[list[Frame], Any]:
         ahead = self._ahead.pop(writer, None)
-        return tail.read(BATCH_EVENTS_MAX, BATCH_SIZE_MAX_BYTES) if ahead is None else ahead.result()
+        return (tail.read(FIRST_EVENTS_MAX, BATCH_SIZE_MAX_BYTES), None) if ahead is None else ahead.result()
+
+    def _prepared(self, writer: str, tail: JournalTail) -> tuple[list[Frame], Any]:
+        frames = tail.read(BATCH_EVENTS_MAX, BATCH_SIZE_MAX_BYTES, _give_way)
+        return frames, self.tier.prepare(writer, frames, _give_way) if frames else None
 
     def _forget(self, writer: str) -> None:
         """Begin again at the cursor, next time."""
@@ -149,3 +169,11 @@ class WarmShipper:
         if ahead is not None:
             ahead.exception()  # the tail is in the other thread's hands until it is done
         self._tails.pop(writer).close()
+
+
+def _give_way() -> None:
+    """Let the thread that sends rows have the interpreter.
+
+    It needs it for a moment after each 200 KB, and would wait 5 ms for it, while the server takes two for as much.
+    """
+    time.sleep(_GIVE_WAY_S)

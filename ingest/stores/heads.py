@@ -24,6 +24,8 @@ READ_TYPES: Final = (
     "ApprovalRequested", "ApprovalResolved",
 )  # fmt: skip
 """Types whose payload a recount reads."""
+_MOVES_MORE: Final = frozenset((*READ_TYPES, "LeaseAcquired", "LeaseReleased"))
+"""Types that may change more of a head than where it ends."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -76,7 +78,12 @@ class Head(msgspec.Struct, kw_only=True):
         header, event_type = frame.header, frame.type
         in_order = header.sequence_number == self.next_sequence and not (self.held_back or self.conflicts)
         on_line = header.fencing_token == self.fencing_token
-        if not in_order or event_type == "RolledBack" or not (on_line or self._opens(frame)):
+        if in_order and on_line and event_type not in _MOVES_MORE:
+            self.next_sequence += 1
+            self.turn = max(self.turn, header.turn)
+            self.recorded_at_us = header.recorded_at
+            self.released = False
+        elif not in_order or event_type == "RolledBack" or not (on_line or self._opens(frame)):
             self.needs_recount = True
         else:
             self._count(

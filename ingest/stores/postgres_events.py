@@ -8,13 +8,14 @@ rows carry no text) or waits until these rows are there for it to empty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import psycopg
 
 from trajlake.runtime.replicas.replica import Frame
 from trajlake.runtime.wal.frame import TrajectoryInfo
+from trajlake.schemas.blobs import blob_hashes
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.history import Opening
 
@@ -27,31 +28,64 @@ from .sql_text import statement
 Identity = tuple[str, str]
 
 
-def insert_frames(connection: Connection, writer: str, frames: Sequence[Frame], *, may_copy: bool = True) -> int:
+class Rows(NamedTuple):
+    """What frames alone decide of a batch. `chunks`: its rows as COPY takes them, if no trajectory is erased."""
+
+    chunks: list[bytes]
+    openings: list[dict[str, Any]]
+    blob_refs: list[tuple[str, str, str]]
+
+
+def rows_of(writer: str, frames: Sequence[Frame], give_way: Callable[[], None] = lambda: None) -> Rows:
+    """Prepare frames for `insert_frames`, in any thread; `give_way` is called every millisecond or so."""
+    made = []
+    for chunk in chunks(writer, frames, (), careful=False):
+        made.append(chunk)
+        give_way()
+    openings = []
+    named: set[tuple[str, str, str]] = set()
+    for frame in frames:
+        event_type, info = frame.type, frame.info
+        if event_type == "TaskStarted" or event_type == "LeaseAcquired":
+            openings += _opening(frame, event_type)
+        named.update((info.tenant, one, info.trajectory_id) for one in blob_hashes(event_type, frame.payload))
+    return Rows(made, openings, sorted(named))
+
+
+def insert_frames(
+    connection: Connection, writer: str, frames: Sequence[Frame], *, may_copy: bool = True, rows: Rows | None = None
+) -> int:
     """Insert frames of one writer, in lsn order; return how many were there already.
 
-    `may_copy`: False for a role under row-level security, which PostgreSQL does not let COPY into a table.
+    `may_copy`: False for a role under row-level security, which PostgreSQL does not let COPY into a table. `rows`:
+    what `rows_of` made of these frames, where that was done before.
     """
-    infos = {(frame.info.tenant, frame.info.trajectory_id): frame.info for frame in frames}
+    rows = rows or rows_of(writer, frames)
+    seen = {id(frame.info): frame.info for frame in frames}
+    infos = {(info.tenant, info.trajectory_id): info for info in seen.values()}
     heads = _lock_heads(connection, infos)
     erased = _named_in(connection, "heads_erased", infos)
     gone = _named_in(connection, "heads_left", infos)
     for identity in gone:  # the lake holds its history: what comes late moves nothing here
         del heads[identity]
+    head_of = {place: heads.get((info.tenant, info.trajectory_id)) for place, info in seen.items()}
     for frame in frames:
-        head = heads.get((frame.info.tenant, frame.info.trajectory_id))
+        head = head_of[id(frame.info)]
         if head is not None:
             head.follow(frame)
     # What merely continues a line cannot be there already: then the rows need no staging.
     all_new = may_copy and not gone and not any(head.needs_recount for head in heads.values())
-    duplicates = _insert_rows(connection, writer, frames, erased, all_new)
-    _insert_openings(connection, frames)
-    _insert_blob_refs(connection, frames)
+    duplicates = _insert_rows(connection, writer, frames, erased, all_new, rows.chunks)
+    if rows.openings:
+        connection.cursor().executemany(statement("tokens_insert"), rows.openings)
+    _insert_blob_refs(connection, rows.blob_refs)
     for identity, head in heads.items():
         head.duplicates = duplicates[identity]
         if head.needs_recount:
             _recount(connection, head)
-        _apply_changes(connection, head)
+    with connection.pipeline():  # one way there and back for all of them
+        for head in heads.values():
+            _apply_changes(connection, head)
     _update_heads(connection, list(heads.values()))
     return duplicates.total()
 
@@ -92,24 +126,24 @@ def _named_in(connection: Connection, query: str, identities: Collection[Identit
 
 
 def _insert_rows(
-    connection: Connection, writer: str, frames: Sequence[Frame], erased: set[Identity], all_new: bool
-) -> Counter[Identity]:
+    connection: Connection, writer: str, frames: Sequence[Frame], erased: set[Identity], all_new: bool,
+    ready: Sequence[bytes],
+) -> Counter[Identity]:  # fmt: skip
     """Insert the rows, and count those that were there by trajectory."""
     try:
         with connection.transaction():
-            return _copy(connection, writer, frames, erased, all_new, careful=False)
+            plain = chunks(writer, frames, erased, careful=False) if erased else ready
+            return _copy(connection, frames, plain, all_new)
     except psycopg.DataError:
         with connection.transaction():
-            return _copy(connection, writer, frames, erased, all_new, careful=True)
+            return _copy(connection, frames, chunks(writer, frames, erased, careful=True), all_new)
 
 
-def _copy(
-    connection: Connection, writer: str, frames: Sequence[Frame], erased: set[Identity], all_new: bool, *, careful: bool
-) -> Counter[Identity]:
+def _copy(connection: Connection, frames: Sequence[Frame], made: Iterable[bytes], all_new: bool) -> Counter[Identity]:
     if not all_new:
         connection.execute(statement("stage_create"))
     with connection.cursor() as cursor, cursor.copy(statement("events_copy" if all_new else "stage_copy")) as copy:
-        for chunk in chunks(writer, frames, erased, careful=careful):
+        for chunk in made:
             copy.write(chunk)
     if all_new:
         return Counter()
@@ -119,27 +153,19 @@ def _copy(
     return left
 
 
-def _insert_openings(connection: Connection, frames: Sequence[Frame]) -> None:
-    rows = []
-    for frame in frames:
-        if frame.type not in ("TaskStarted", "LeaseAcquired"):
-            continue
-        header = frame.header
-        opening = opening_in(frame.type, header.sequence_number, header.fencing_token, frame.payload)
-        if opening is not None:
-            rows.append(_named(frame.info) | {
-                "fencing_token": opening.token, "start": opening.start, "hash": header.hash,
-                "after_token": opening.after_token, "after_sequence": opening.after_sequence,
-                "after_hash": opening.after_hash,
-            })  # fmt: skip
-    if rows:
-        connection.cursor().executemany(statement("tokens_insert"), rows)
+def _opening(frame: Frame, event_type: str) -> list[dict[str, Any]]:
+    header = frame.header
+    opening = opening_in(event_type, header.sequence_number, header.fencing_token, frame.payload)
+    if opening is None:
+        return []
+    return [_named(frame.info) | {
+        "fencing_token": opening.token, "start": opening.start, "hash": header.hash,
+        "after_token": opening.after_token, "after_sequence": opening.after_sequence,
+        "after_hash": opening.after_hash,
+    }]  # fmt: skip
 
 
-def _insert_blob_refs(connection: Connection, frames: Sequence[Frame]) -> None:
-    named = sorted(
-        {(frame.info.tenant, sha256, frame.info.trajectory_id) for frame in frames for sha256 in frame.blobs}
-    )
+def _insert_blob_refs(connection: Connection, named: Sequence[tuple[str, str, str]]) -> None:
     if named:
         connection.execute(
             statement("blob_refs_insert"),

@@ -22,8 +22,10 @@ _FIELDS: Final = struct.pack(">h", 17)
 _NULL: Final = struct.pack(">i", -1)
 _KEY: Final = struct.Struct(">iqiq")
 _FACTS: Final = struct.Struct(">iiiiiq")
+_FACTS_AND_TEXT: Final = struct.Struct(">iiiiiqiB")
+_DIGESTS: Final = struct.Struct(">i32si32s")
+_SALT_AND_DIGESTS: Final = struct.Struct(">i16si32si32s")
 _LENGTH: Final = struct.Struct(">i")
-_JSONB: Final = struct.Struct(">iB")
 _LSN: Final = struct.Struct(">iq")
 _DATE: Final = struct.Struct(">ii")
 _EPOCH_US: Final = 946_684_800_000_000
@@ -61,20 +63,22 @@ def chunks(
 def _row(
     parts: list[bytes], frame: Frame, place: tuple[bytes, bytes, bool], name: bytes, writer: bytes, careful: bool
 ) -> int:
-    header, payload = frame.header, frame.payload
+    header, payload, data = frame.header, frame.payload, frame.data
     front, back, is_erased = place
-    parts += (
-        _FIELDS, front, _KEY.pack(8, header.sequence_number, 8, header.fencing_token), name,
-        _FACTS.pack(4, header.schema_version, 4, header.turn, 8, header.recorded_at - _EPOCH_US),
-    )  # fmt: skip
+    key = _KEY.pack(8, header.sequence_number, 8, header.fencing_token)
+    facts = (4, header.schema_version, 4, header.turn, 8, header.recorded_at - _EPOCH_US)
+    sealed = commitment(header.salt, payload)
     if is_erased:
-        parts += (_NULL, _NULL)
-    else:
-        text = jsonb_text(payload, careful=careful)
-        parts += (_JSONB.pack(len(text) + 1, 1), text, b"\0\0\0\x10", header.salt)
+        parts += (
+            front, key, name, _FACTS.pack(*facts), _NULL, _NULL, _DIGESTS.pack(32, sealed, 32, header.hash),
+            writer, _LSN.pack(8, header.lsn), back, _NULL,
+        )  # fmt: skip
+        return 400
+    text = jsonb_text(payload, careful=careful) if careful or b"\\" in payload else payload
     parts += (
-        b"\0\0\0\x20", commitment(header.salt, payload), b"\0\0\0\x20", header.hash, writer, _LSN.pack(8, header.lsn),
-        back, _NULL if is_erased else _LENGTH.pack(len(frame.data)) + frame.data,
+        front, key, name, _FACTS_AND_TEXT.pack(*facts, len(text) + 1, 1), text,
+        _SALT_AND_DIGESTS.pack(16, header.salt, 32, sealed, 32, header.hash),
+        writer, _LSN.pack(8, header.lsn), back, _LENGTH.pack(len(data)), data,
     )  # fmt: skip
     return 2 * len(payload) + 400
 
@@ -114,7 +118,7 @@ def model_of(info: TrajectoryInfo) -> str:
 
 def _place(info: TrajectoryInfo) -> tuple[bytes, bytes]:
     days = (date.fromisoformat(info.started_on) - _DAY_ZERO).days
-    return _text(info.tenant) + _text(info.trajectory_id), _DATE.pack(4, days) + _text(model_of(info))
+    return _FIELDS + _text(info.tenant) + _text(info.trajectory_id), _DATE.pack(4, days) + _text(model_of(info))
 
 
 def _text(value: str) -> bytes:

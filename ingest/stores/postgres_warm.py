@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trajlake.runtime.replicas.replica import Frame
 
 from ..warm import CursorMoved
 from .postgres_database import Connection, Database
-from .postgres_events import insert_frames
+from .postgres_events import Rows, insert_frames, rows_of
 from .sql_text import statement
 
 
@@ -23,7 +23,10 @@ class PostgresWarmTier:
         row = self._database.run(lambda c: c.execute(statement("cursor_read"), {"writer": writer}).fetchone())
         return 0 if row is None else int(row[0])
 
-    def insert(self, writer: str, frames: Sequence[Frame], *, from_lsn: int) -> int:
+    def prepare(self, writer: str, frames: Sequence[Frame], give_way: Callable[[], None]) -> Rows:
+        return rows_of(writer, frames, give_way)
+
+    def insert(self, writer: str, frames: Sequence[Frame], *, from_lsn: int, prepared: Rows | None = None) -> int:
         """Insert frames that begin at the cursor `from_lsn` and move it behind them; return how many were there.
 
         Raises `CursorMoved` when it stands elsewhere, also when an earlier try was committed and its answer lost.
@@ -37,7 +40,7 @@ class PostgresWarmTier:
             assert row is not None
             if row[0] != from_lsn:
                 raise CursorMoved(writer, int(row[0]))
-            duplicates = insert_frames(connection, writer, frames)
+            duplicates = insert_frames(connection, writer, frames, rows=prepared)
             connection.execute(statement("cursor_move"), {"writer": writer, "next_lsn": frames[-1].header.lsn + 1})
             return duplicates
 

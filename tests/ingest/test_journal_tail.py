@@ -129,6 +129,28 @@ def test_a_writer_that_died_is_read_to_its_end_and_through_its_recovery(monkeypa
     assert [frame.header.lsn for _ in range(4) for frame in anew.read(10)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("count_max", [1, 7, 128, 10_000])
+def test_sealed_segments_are_handed_out_piece_by_piece_and_whole(monkeypatch, count_max):
+    monkeypatch.setattr(journal_tail, "_AT_ONCE", 3)
+    env = FaultyEnv(5)
+    writer = BareWriter(env)
+    written = [event_of("t" if number % 3 else "u", number, size=200) for number in range(150)]
+    for event in written:
+        writer.write(event)
+    writer.close()
+    assert len(segment_numbers(env, FOLDER)) > 2
+    tail = JournalTail(env, FOLDER, 0)
+    taken = []
+    while more := tail.read(count_max):
+        assert len(more) <= count_max
+        taken += more
+    assert [(f.header.lsn, f.header.hash, f.payload, f.info.trajectory_id) for f in taken] == [
+        (lsn, event.hash, event.payload, event.trajectory_id) for lsn, event in enumerate(written)
+    ]
+    tail.go_to(61)
+    assert [frame.header.lsn for frame in tail.read(2)] == [61, 62]
+
+
 def test_segments_that_left_the_root_too_early_are_named_and_not_passed_over(tmp_path):
     root = Root.open(str(tmp_path / "journal"))
     writer = root.claim(bytes(16).hex(), WriterOptions(segment_size_min_bytes=8192, segment_size_max_bytes=8192))

@@ -117,8 +117,8 @@ class Telling(PostgresWarmTier):
         super().__init__(Database(url))
         self._progress = progress
 
-    def insert(self, writer: str, frames: Sequence[Frame], *, from_lsn: int) -> int:
+    def insert(self, writer: str, frames: Sequence[Frame], *, from_lsn: int, prepared: Any = None) -> int:
         self._progress("begins to insert")
-        known = super().insert(writer, frames, from_lsn=from_lsn)
+        known = super().insert(writer, frames, from_lsn=from_lsn, prepared=prepared)
         self._progress("inserted")
         return known

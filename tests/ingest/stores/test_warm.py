@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from tests.ingest.stores.histories import NOW_US, History, info, write
+from trajlake.ingest import warm as warm_module
+from trajlake.ingest.journal_tail import JournalTail
 from trajlake.ingest.stores.postgres_database import Database
 from trajlake.ingest.stores.postgres_warm import PostgresWarmTier
 from trajlake.ingest.warm import WarmShipper
@@ -202,6 +204,48 @@ def test_an_erased_trajectory_loses_its_texts_and_never_gets_them_back(root, war
     rows = warm.rows("select payload, salt, frame, cryptographic_hash, commitment from events order by sequence_number")
     assert [row[:3] for row in rows] == [(None, None, None)] * 4
     assert [row[3:] for row in rows] == [(event.hash.hex(), event.commitment.hex()) for event in history.events]
+
+
+def test_rows_that_were_prepared_before_an_erasure_bring_no_text_back(root, warm):
+    history = History()
+    history.start()
+    history.say(3)
+    write(root, history.events[:2])
+    shipper(root, warm).run()
+    write(root, history.events)
+    tails = [JournalTail(root.env, root.writer_folder(writer), 0) for writer in root.writers()]
+    tier, frames = PostgresWarmTier(Database(warm.url)), max((tail.read(100) for tail in tails), key=len)
+    prepared = tier.prepare("b" * 32, frames, lambda: None)
+    warm.value("select erase_trajectory('default', 'order-7', 1)")
+    tier.insert("b" * 32, frames, from_lsn=frames[0].header.lsn, prepared=prepared)
+    assert warm.value("select count(*) from events") == 4
+    assert warm.value("select count(*) from events where num_nonnulls(payload, salt, frame) > 0") == 0
+
+
+def test_many_events_are_prepared_ahead_and_come_in_as_they_would_one_by_one(root, warm, monkeypatch):
+    for name, count in (("BATCH_EVENTS_MAX", 40), ("FIRST_EVENTS_MAX", 20), ("AHEAD_FROM_EVENTS", 10)):
+        monkeypatch.setattr(warm_module, name, count)
+    lives = [History(f"t{number}") for number in range(5)]
+    for history in lives:
+        history.start()
+        history.say(10)
+        history.intent("0.0")
+        history.add(
+            types.ToolResult(action_id="0.0", status="ok", output={"$blob": "ab" * 32, "bytes": 1, "kind": "text"})
+        )
+        history.say(50)
+    writer = root.claim_writer()
+    for place in range(0, 63, 9):
+        for history in lives:
+            writer.append(history.events[place : place + 9], history.info).wait()
+    writer.close()
+    ahead = shipper(root, warm)
+    assert ahead.run().events == 315
+    found = warm.rows("select trajectory_id, cryptographic_hash from events order by trajectory_id, sequence_number")
+    assert found == [(h.info.trajectory_id, event.hash.hex()) for h in lives for event in h.events]
+    assert warm.value("select count(*) from trajectory_blob_refs") == 5
+    assert warm.rows("select distinct duplicates, superseded, held_back, conflicts from trajectories") == [(0, 0, 0, 0)]
+    assert warm.value("select count(*) from doubts") == 0
 
 
 def test_take_overs_are_still_understood_after_an_erasure(root, warm):
