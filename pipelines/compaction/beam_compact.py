@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 logging.disable(_disabled)
 logging.root.handlers[:] = _handlers
 
-from trajlake.pipelines.compaction.beam_workers import LOST  # noqa: E402  # and the handler there takes the place of Beam's
+from trajlake.pipelines.compaction.beam_workers import LOST, our_workers  # noqa: E402  # its handler replaces Beam's
 from trajlake.pipelines.compaction.explode import explode  # noqa: E402
 from trajlake.pipelines.compaction.reduce import reduce  # noqa: E402
 from trajlake.pipelines.compaction.run_plan import Plan  # noqa: E402
@@ -37,20 +37,20 @@ def run_stages(plan: Plan, runner: str, options: Sequence[str] = ()) -> list[str
     `options` are Beam's own flags. Staging must be a file system that every worker sees. Raises what the runner
     raises, `LakeError` where a worker process was killed or a cluster gave the job up; nothing is committed then.
     """
-    try:
-        _run(plan, [f"--runner={runner}", *options])
-    except RuntimeError as error:
-        why = _what_ended_it(str(error))
-        if why is None:
-            raise
-        raise LakeError(f"{plan.lake}: {why}; nothing was committed, run it again") from None
+    with our_workers() as workers:
+        try:
+            _run(plan, [f"--runner={runner}", *options])
+        except Exception as error:
+            # What Beam makes of a dead worker depends on what it was waiting for: our answer, its data, its control.
+            why = LOST if workers.lost.is_set() or LOST in str(error) else _gave_up(str(error))
+            if why is None:
+                raise
+            raise LakeError(f"{plan.lake}: {why}; nothing was committed, run it again") from None
     return [f"{plan.staging}/bucket-{number}.json" for number in range(plan.buckets)]
 
 
-def _what_ended_it(text: str) -> str | None:
-    """Return one line for a run that its workers or its cluster ended; None for an error of another kind."""
-    if LOST in text:
-        return LOST
+def _gave_up(text: str) -> str | None:
+    """Return one line for a job that its cluster ended; None for an error of another kind."""
     gave_up = _GAVE_UP.search(text)
     return gave_up and f"the runner ended the job as {gave_up[1]}: {' '.join(gave_up[2].split())}"
 
