@@ -46,10 +46,10 @@ class RootLog:
         return self.writer.next_lsn
 
     def append(self, events: Sequence[Event], info: TrajectoryInfo, *, lazy: bool = False) -> Ticket:
-        return self.writer.append(events, info, lazy=lazy)
+        return (self._writer or self.writer).append(events, info, lazy=lazy)
 
     def refuse_if_full(self) -> None:
-        self.writer.refuse_if_full()
+        (self._writer or self.writer).refuse_if_full()
 
     def read(self, tenant: str, trajectory_id: str, record: LeaseRecord | None) -> Found:
         """Read the writers that the tenures name, from their first lsn; without a record, every writer."""

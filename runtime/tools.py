@@ -201,17 +201,15 @@ class Tool:
     parameters: Mapping[str, Any]
     description: str
     schema_hash: str
+    effect: Effect = field(init=False, compare=False)
     is_async: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "effect", self.options.effect)
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
-
-    @property
-    def effect(self) -> Effect:
-        return self.options.effect
 
     @property
     def honours_key(self) -> bool:

@@ -149,6 +149,7 @@ def tree_of(blob: Blob) -> Json:
     return write_bytes(blob.data) if blob.kind == "bytes" else _decode(blob.data)
 
 
+_NEVER_BULK: Final = frozenset((bool, int, float, msgspec.UnsetType))
 _How = Literal["value", "values", "struct", "structs"]
 _Plan = tuple[tuple[str, _How], ...]
 
@@ -204,9 +205,13 @@ def _offload_struct(struct: Any, blobs: list[Blob]) -> Any:
     changes: dict[str, Any] = {}
     for name, how in _plan(type(struct)):  # type: ignore[arg-type]  # a class is hashable
         value = getattr(struct, name)
-        if value is None or value is msgspec.UNSET:
+        if value is None or type(value) in _NEVER_BULK:
             continue
-        new = _offload_field(value, how, blobs)
+        if how == "value":
+            new, made = offload(value)
+            blobs += made
+        else:
+            new = _offload_field(value, how, blobs)
         if new is not value:
             changes[name] = new
     return msgspec.structs.replace(struct, **changes) if changes else struct

@@ -92,7 +92,8 @@ def make_event(
         text = encode_payload(payload) if encoded is None else encoded
     except UnicodeEncodeError:
         raise InvalidValue(f"{type_name}: a field holds a lone surrogate; pass its value through to_tree") from None
-    _check_payload(type_name, text)
+    if len(text) > FRAME_MAX or b"\\u0000" in text:
+        _check_payload(type_name, text)
     bound = commitment(salt, text)
     return Event(
         tenant=tenant,

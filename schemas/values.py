@@ -35,7 +35,7 @@ def to_tree(value: object) -> Json:
 
     Call it before the effect. A plain value is returned itself: encode the tree before the value changes.
     """
-    return _Writer().run(value)
+    return _exact.run(value)
 
 
 def to_tree_lossy(value: object) -> tuple[Json, bool]:
@@ -50,7 +50,7 @@ def tag_tree(tree: Json) -> Json:
 
     For trees that the codec already made, or whose `$` keys are tags. Idempotent. Raises `InvalidValue`.
     """
-    return _Writer(escape=False).run(tree)
+    return _tagging.run(tree)
 
 
 def from_tree(tree: Json) -> Any:
@@ -229,6 +229,11 @@ class _Writer:
         except Exception:  # noqa: BLE001 - a user's __repr__ may raise anything; a result still settles
             text = f"<{type(value).__name__}: its repr raises>"
         return {"$repr": [_type_name(type(value)), write_text(text)["$str"]]}
+
+
+_exact: Final = _Writer()
+_tagging: Final = _Writer(escape=False)
+"""Neither marks anything as lost: they hold nothing of the values they wrote."""
 
 
 def _message(error: BaseException) -> str:

@@ -108,13 +108,11 @@ class Actions:
                 owner.approval = replace(owner.approval, used=True)
 
     def apply(self, event: Event, *, known_only: bool = False) -> None:
-        """Take in one event. `known_only`: a roll-back left it behind, so it begins no action of its own."""
+        """Take in one event of `ACTION_TYPES`. `known_only`: a roll-back left it behind: it begins no action."""
         body = event.body
         if known_only and getattr(body, "action_id", None) not in self.by_id:
             return
-        take_in = _TAKE_IN.get(event.type)
-        if take_in is not None:
-            take_in(self, event, body)
+        _TAKE_IN[event.type](self, event, body)
 
     def _proposed(self, event: Event, body: ModelReplied) -> None:
         sequence_number = event.sequence_number
@@ -192,6 +190,8 @@ _TAKE_IN: Final[Mapping[str, Callable[[Actions, Event, Any], None]]] = {
     "ApprovalRequested": Actions._asked,
     "ApprovalResolved": Actions._answered,
 }
+ACTION_TYPES: Final = frozenset(_TAKE_IN)
+"""Types of events that say something of an action."""
 
 
 @lru_cache(maxsize=4096)

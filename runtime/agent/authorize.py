@@ -60,6 +60,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     same_as: Any = None
 
 
+_DECISIONS: Final[Mapping[Kind, Any]] = {"go": "allow", "replay": "allow", "refuse": "deny", "ask": "ask"}
+_GO: Final = Verdict(kind="go")
+
+
 def want(tool: Tool, bound: Mapping[str, Any], **more: Any) -> Wanted:
     """Return a wanted call. Raises `InvalidValue` for arguments that cannot be recorded: refused before the effect."""
     tree = values.to_tree(dict(bound))
@@ -85,14 +89,13 @@ def authorize(s: Session, wanted: Wanted) -> Steps:
     if verdict.kind == "go" and wanted.tool.options.precheck is not None:
         verdict = yield from _precheck(s, wanted, call_of(s, wanted, key=key), verdict)
     verdict = replace(verdict, key=key, same_as=identity)
-    decision: dict[Kind, Any] = {"go": "allow", "replay": "allow", "refuse": "deny", "ask": "ask"}
     payload = Authorized(
         action_id=wanted.action_id,
         tool=wanted.tool.name,
-        decision=decision[verdict.kind],
+        decision=_DECISIONS[verdict.kind],
         arguments_hash=wanted.hash,
         policy_version=policy_version(s.setup.policy),
-        reason=values.plain_text(verdict.text),
+        reason=values.plain_text(verdict.text) if verdict.text else "",
         budget_left=s.view.budget.frozen().left if s.view.budget.limits else {},
         approval=verdict.approval,
     )
@@ -126,7 +129,7 @@ def policy_version(policy: Any) -> str:
 
 def decide(s: Session, wanted: Wanted, key: str) -> Verdict:
     """Constraints, budget, policy, repeats and approvals, in this order; nothing is recorded."""
-    forbidden = _forbidden(s.view.constraints, wanted)
+    forbidden = _forbidden(s.view.constraints, wanted) if s.view.constraints else None
     if forbidden is not None and forbidden.predicate is not None and forbidden.predicate.verdict == "deny":
         return Verdict(kind="refuse", text=f"constraint {forbidden.constraint_id}: {forbidden.text}")
     short = None
@@ -138,7 +141,7 @@ def decide(s: Session, wanted: Wanted, key: str) -> Verdict:
     answer = policy(call_of(s, wanted, key=key), s.view.state) if policy is not None else _ALLOWED
     if isinstance(answer, Deny):
         return Verdict(kind="refuse", text=answer.text)
-    if not isinstance(answer, Allow | Ask):
+    if not isinstance(answer, (Allow, Ask)):
         raise AgentError(f"policy {policy_version(policy)}: answered {answer!r}, not Allow, Deny or Ask")
     repeat, earlier = _repeat(s, wanted, key)
     if repeat == "replay":
@@ -146,7 +149,7 @@ def decide(s: Session, wanted: Wanted, key: str) -> Verdict:
     approve = wanted.tool.options.approve
     asked = isinstance(answer, Ask) or repeat == "ask" or forbidden is not None
     if not asked and not (approve is True or (callable(approve) and approve(call_of(s, wanted, key=key)))):
-        return Verdict(kind="go")
+        return _GO
     return _approved(s, wanted, answer, earlier if repeat == "ask" else "")
 
 
@@ -187,8 +190,6 @@ def _precheck(s: Session, wanted: Wanted, call: Call, verdict: Verdict) -> Steps
 
 def _forbidden(constraints: Mapping[str, ConstraintAccepted], wanted: Wanted) -> ConstraintAccepted | None:
     """The constraint in force whose predicate matches; one that denies before one that asks."""
-    if not constraints:
-        return None
     matching = [
         constraint
         for constraint in constraints.values()

@@ -63,10 +63,8 @@ class ContextList:
         self._running: list[str] = []
 
     def apply(self, event: Event, action: Action | None) -> None:
-        """Take in one event; `action` is the one it belongs to, already up to date."""
-        take_in = _TAKE_IN.get(event.type)
-        if take_in is not None:
-            take_in(self, event.sequence_number, event.body, action)
+        """Take in one event of `CONTEXT_TYPES`; `action` is the one it belongs to, already up to date."""
+        _TAKE_IN[event.type](self, event.sequence_number, event.body, action)
 
     def start(self, items: list[Item], built: tuple[int, list[int]] | None) -> None:
         """Begin with these items in place of none; `built`: the last context built, and its items' events."""
@@ -217,6 +215,8 @@ _TAKE_IN: Final[Mapping[str, Callable[[ContextList, int, Any, Action | None], No
     "ToolSettled": ContextList._result,
     "Compacted": ContextList._compacted,
 }
+CONTEXT_TYPES: Final = frozenset(_TAKE_IN)
+"""Types of events that may change the context."""
 
 
 def wire_of_reply(body: ModelReplied, inline: Inline) -> Any:

@@ -62,7 +62,7 @@ def intend(s: Session, wanted: Wanted, verdict: Verdict, *, attempt: int = 1, se
         asynchronous=options.asynchronous,
         goal=s.view.goal_seq,
         approval=verdict.approval,
-        reserved=reserved(wanted.tool),
+        reserved=reserved(wanted.tool) if options.cost is not None else {},
         system_no=s.view.system_no,
         settling=settling,
     )
@@ -77,7 +77,7 @@ def run_batch(s: Session, batch: list[Dispatch], limit: int) -> Steps:
     call order, since each owns its change of the workspace; the others beside each other, up to `limit`. Each body but
     a `read` begins itself when the intents are durable: that is one hand-over less than to be told, and to begin it.
     """
-    intents = s.intent_ticket({one.tool.effect for one in batch} - {"read"})
+    intents = s.intent_ticket(one.tool.effect for one in batch if one.tool.effect != "read")
     waiting = list(batch)
     running: dict[int, Dispatch] = {}
     doubts: list[str] = []
@@ -110,9 +110,9 @@ def send_once(s: Session, one: Dispatch) -> Steps:
 
 
 def _startable(waiting: list[Dispatch], running: dict[int, Dispatch], limit: int) -> Dispatch | None:
-    if len(running) >= limit:
+    if not waiting or len(running) >= limit:
         return None
-    workspace_taken = any(one.tool.effect == "local" for one in running.values())
+    workspace_taken = bool(running) and any(one.tool.effect == "local" for one in running.values())
     for one in waiting:
         if one.tool.effect != "local":
             return one
@@ -146,11 +146,13 @@ def _send(s: Session, one: Dispatch) -> Any:
     tool, timeout_s = one.tool, one.tool.options.timeout_s
     if tool.effect != "read" and not _may_send(s, timeout_s):
         raise PermitAged
-    arguments = dict(one.wanted.values)
+    wanted = one.wanted
+    arguments = wanted.values
     if tool.takes_call:
         deadline = s.ports.env.now_us() / 1e6 + timeout_s
-        arguments["call"] = call_of(s, one.wanted, key=one.verdict.key, attempt=one.attempt, deadline=deadline)
-    s.sends[one.wanted.action_id] = s.ports.now_s()
+        call = call_of(s, wanted, key=one.verdict.key, attempt=one.attempt, deadline=deadline)
+        arguments = {**arguments, "call": call}
+    s.sends[wanted.action_id] = s.ports.now_s()
     return tool.function(**arguments)
 
 

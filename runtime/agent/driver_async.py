@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any
 
 from ..tools import Result, Retry
@@ -18,7 +18,7 @@ from .leave import abandon, ask_for_end, end_task
 from .life import conclude, prepare
 from .model_call import MODEL_RETRY, Reply, ToolCall, run_model
 from .outcome import Outcome
-from .requests import Block, Done, Next, NotBegun, Request, Sleep, Start, Steps, Ticket, Wait
+from .requests import Block, Done, Next, NotBegun, Request, Sleep, Start, Steps, Wait
 from .session import Session
 from .spawn import Child, run_spawns
 from .tool_call import run_call, run_tools
@@ -61,7 +61,12 @@ class Bodies:
         tag = request.tag
         try:
             if request.after is not None:
-                await self._begins(request.after, tag)
+                try:
+                    await request.after
+                except Exception as error:
+                    raise NotBegun(error) from error
+                finally:
+                    self._not_begun.discard(tag)
             if request.timeout_s is not None:
                 self._limit(tag, self._loop.time() + request.timeout_s)
             value = await (request.call() if request.is_async else _in_thread(request.call))
@@ -74,14 +79,6 @@ class Bodies:
             self._ended(Done(tag, error=error))
         else:
             self._ended(Done(tag, value))
-
-    async def _begins(self, after: Ticket, tag: int) -> None:
-        try:
-            await after
-        except Exception as error:
-            raise NotBegun(error) from error
-        finally:
-            self._not_begun.discard(tag)
 
     def _limit(self, tag: int, due_s: float) -> None:
         """Cancel a body when its time is over. One timer for all: a call that ends in time, as most do, sets none."""
@@ -141,14 +138,21 @@ def performer() -> Perform:
     """Return a function that begins requests for one trajectory: it returns what to await, if anything."""
     bodies = Bodies()
 
-    how: dict[type, Callable[[Any], Awaitable[Any] | None]] = {
-        Wait: lambda request: request.ticket,
-        Block: lambda request: asyncio.to_thread(request.call),
-        Start: bodies.start,
-        Next: lambda _: bodies.next(),
-        Sleep: lambda request: asyncio.sleep(request.seconds),
-    }
-    return lambda request: how[type(request)](request)
+    def perform(request: Request) -> Awaitable[Any] | None:
+        match request:
+            case Wait():
+                return request.ticket
+            case Next():
+                return bodies.next()
+            case Start():
+                bodies.start(request)
+                return None
+            case Block():
+                return asyncio.to_thread(request.call)
+            case Sleep():
+                return asyncio.sleep(request.seconds)
+
+    return perform
 
 
 async def drive(steps: Steps, perform: Perform) -> Any:
@@ -277,8 +281,8 @@ class Trajectory(TrajectoryHandle):
         ask_for_end(self._s, "failed", None, reason)
         return Ending(self)
 
-    async def _drive(self, steps: Steps) -> Any:
-        return await drive(steps, self._perform)
+    def _drive(self, steps: Steps) -> Coroutine[Any, Any, Any]:
+        return drive(steps, self._perform)
 
 
 async def run(

@@ -24,7 +24,10 @@ def boundary(s: Session, operation: str) -> Steps:
     Raises `Cancelled` when somebody asked to stop.
     """
     s.go_live(operation)
-    yield from drain(s)
+    if s.ancestors:
+        yield from _cancelled_above(s)
+    if not _is_surely_empty(s):
+        yield from _take_in(s, steer=False)
     if s.cancelled():
         raise s.unwind(Cancelled(f"trajectory {s.trajectory_id!r}: cancelled"))
 
@@ -38,6 +41,10 @@ def drain(s: Session, *, steer: bool = False) -> Steps:
         yield from _cancelled_above(s)
     if _is_surely_empty(s):
         return 0
+    return (yield from _take_in(s, steer=steer))
+
+
+def _take_in(s: Session, *, steer: bool) -> Steps:
     items: list[MailItem] = yield Block(lambda: s.ports.mail.waiting(s.tenant, s.trajectory_id))
     taken = [item for item in items if steer or item.kind != "steer"]
     if not taken:

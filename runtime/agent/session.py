@@ -6,7 +6,7 @@ Everything that may wait is a generator of requests (see `requests`); a driver p
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -22,7 +22,7 @@ from trajlake.schemas.keys import arguments_hash
 from trajlake.schemas.limits import SALT_SIZE
 
 from ..leases.lease import LeaseLost
-from ..leases.lease_keeper import HeldLease, Permit
+from ..leases.lease_keeper import HeldLease
 from ..tools import InvalidArguments, Tool
 from ..wal.frame import TrajectoryInfo
 from .arguments import arguments_of_text, text_of_call
@@ -181,7 +181,7 @@ class Session:
     def append(self, payload: Payload, *, turn: int | None = None) -> Event:
         """Append one event whose bulk is out; queued on return, durable at the next barrier."""
         event = self.make(payload, turn=turn)
-        self.ticket = self.ports.log.append([event], self.info, lazy=True)
+        self.ticket = self.ports.log.append((event,), self.info, lazy=True)
         self.adopt(event)
         return event
 
@@ -195,16 +195,15 @@ class Session:
             fencing_token=self.token,
             turn=self.turn if turn is None else turn,
             recorded_at=self.ports.env.now_us(),
-            salt=self._salt(),
+            salt=(self._salts or self._draw_salts()).pop(),
             prev=self.prev,
         )
 
-    def _salt(self) -> bytes:
-        """The next salt. Many are drawn at a time: each draw is a call of the system and lets other threads in."""
-        if not self._salts:
-            drawn = self.ports.env.random_bytes(SALT_SIZE * SALTS_AT_ONCE)
-            self._salts = [drawn[at : at + SALT_SIZE] for at in range(0, len(drawn), SALT_SIZE)]
-        return self._salts.pop()
+    def _draw_salts(self) -> list[bytes]:
+        """New salts. Many are drawn at a time: each draw is a call of the system and lets other threads in."""
+        drawn = self.ports.env.random_bytes(SALT_SIZE * SALTS_AT_ONCE)
+        self._salts = [drawn[at : at + SALT_SIZE] for at in range(0, len(drawn), SALT_SIZE)]
+        return self._salts
 
     def adopt(self, event: Event) -> None:
         """Make a queued (or read) event the last one of this trajectory."""
@@ -223,14 +222,14 @@ class Session:
             ticket, self.ticket = self.ticket, None
             yield Wait(ticket)
 
-    def intent_ticket(self, effects: Collection[str]) -> Ticket | None:
+    def intent_ticket(self, effects: Iterable[str]) -> Ticket | None:
         """What tells that intents of these effect classes are durable at their level, and everything before them: here,
         and in the replica where one of the classes asks for it. What is shown to anybody later waits for both.
         """
         local: Ticket | None = getattr(self.ticket, "local", None)
         return self.ticket if local is None or not self._replicated().isdisjoint(effects) else local
 
-    def intent_barrier(self, effects: Collection[str]) -> Steps:
+    def intent_barrier(self, effects: Iterable[str]) -> Steps:
         """Wait until intents of these effect classes are durable at their level."""
         ticket = self.intent_ticket(effects)
         if ticket is not None:
@@ -240,20 +239,20 @@ class Session:
         return self.setup.replicated.union(getattr(self.events[0].body, "replicated", ()))
 
     def checked_barrier(self, timeout_s: float = 0.0) -> Steps:
-        """Barrier, then a lease check; return the permit. Raises `Busy` when the lease cannot be shown to be ours."""
-        yield from self.barrier()
-        permit: Permit = yield from self.check_lease(timeout_s)
-        return permit
+        """Barrier, then a lease check. Raises `Busy` when the lease cannot be shown to be ours."""
+        if self.ticket is not None:
+            ticket, self.ticket = self.ticket, None
+            yield Wait(ticket)
+        yield from self.check_lease(timeout_s)
 
     def check_lease(self, timeout_s: float = 0.0) -> Steps:
         """Ask for leave to send or to answer. Raises `Busy`."""
         held = self.held
         assert held is not None
+        if held.may_send(timeout_s):
+            return
         try:
-            permit = held.permit_by_last_answer(timeout_s)
-            if permit is None:
-                permit = yield Block(lambda: held.check_for_dispatch(timeout_s))
-            return permit
+            yield Block(partial(held.check_for_dispatch, timeout_s))
         except LeaseLost as error:
             raise Busy(f"trajectory {self.trajectory_id!r}: {error}") from error
 
@@ -268,6 +267,9 @@ class Session:
 
     def inline(self, tree: Any) -> Any:
         """Put bulk back into a tree, from blobs; what this operation has just stored is still at hand."""
+        kind = type(tree)
+        if kind is not dict and kind is not list:
+            return tree
         if self._at_hand and blobs.is_blob(tree) and tree["$blob"] in self._at_hand:
             return blobs.tree_of(self._at_hand[tree["$blob"]])
         return blobs.inline(tree, lambda sha256: self.ports.blobs.get(self.tenant, sha256))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +18,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def text_of(tree: Any) -> str:
     """Return an output tree as the text a model is given: a string as it is, anything else as compact JSON."""
-    if isinstance(tree, Mapping) and len(tree) == 1 and next(iter(tree)).startswith("$"):
+    if isinstance(tree, dict) and len(tree) == 1 and next(iter(tree)).startswith("$"):
         # A text that JSON cannot keep (a lone surrogate, U+0000) is tagged; a class that is gone stays as it is.
         with contextlib.suppress(InvalidValue):
             value = from_tree(tree)

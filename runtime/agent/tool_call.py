@@ -78,23 +78,31 @@ def run_call(s: Session, name: str, arguments: Mapping[str, Any], step: str) -> 
 
 
 def _run(s: Session, entries: list[Entry], limit: int, operation: str) -> Steps:
-    if not all(entry.action_id and _is_final(s, entry.action_id) for entry in entries):
+    if not _are_final(s, entries):
         yield from boundary(s, operation)
         while True:
             waits = yield from _round(s, entries, limit)
             if waits:
                 raise s.unwind(Parked(waits))
-            if all(_is_final(s, entry.action_id) for entry in entries):
+            if _are_final(s, entries):
                 break
-    return [result_of(s, s.view.actions.by_id[entry.action_id]) for entry in entries]
+    by_id = s.view.actions.by_id
+    return [result_of(s, by_id[entry.action_id]) for entry in entries]
+
+
+def _are_final(s: Session, entries: list[Entry]) -> bool:
+    for entry in entries:  # noqa: SIM110 - a generator costs more than what it would go through
+        if not _is_final(s, entry.action_id):
+            return False
+    return True
 
 
 def _is_final(s: Session, action_id: str) -> bool:
     """Whether the action has an outcome and no attempt is left that its tool's `retry` allows."""
     action = s.view.actions.by_id.get(action_id)
-    if action is None or action.phase != "settled":
+    if action is None or not action.outcome:
         return False
-    return action.outcome == "refused" or not _retries(s, action)
+    return action.outcome not in ("error", "not_executed") or not _retries(s, action)
 
 
 def _retries(s: Session, action: Action) -> bool:
@@ -102,8 +110,6 @@ def _retries(s: Session, action: Action) -> bool:
     if tool is None or action.intent is None:
         return False
     outcome: Any = action.outcome
-    if outcome not in ("error", "not_executed"):
-        return False
     return try_again(tool.effect, outcome, attempt=action.attempt, retries=tool.options.retry.n)
 
 
@@ -118,15 +124,21 @@ def _round(s: Session, entries: list[Entry], limit: int) -> Steps:
         if entry.action_id and _is_final(s, entry.action_id):
             continue
         yield from _prepare(s, entry, batch, waits, asks)
-    outside = any(one.tool.effect in ("external", "local") for one in batch)
-    sent = [one for one in batch if not _maybe_sent(s, one)]
+    sent = batch
+    if s.superseded_keys:
+        sent = [one for one in batch if not _maybe_sent(s, one)]
     doubts: list[str] = yield from run_batch(s, sent, limit)
-    doubts += [one.wanted.action_id for one in batch if one not in sent]
+    if sent is not batch:
+        doubts += [one.wanted.action_id for one in batch if one not in sent]
     for action_id in doubts:
         settled = yield from settle(s, action_id)
         if not settled:
             waits.append(question(s, s.view.actions.by_id[action_id]))
-    waits += [_job(s, one) for one in batch if _is_waiting(s, one.wanted.action_id)]
+    outside = False
+    for one in batch:
+        outside = outside or one.tool.effect in ("external", "local")
+        if one.tool.options.asynchronous and _is_waiting(s, one.wanted.action_id):
+            waits.append(_job(s, one))
     for wanted, verdict in asks:
         waits.append((yield from _ask(s, wanted, verdict)))
     if outside or doubts or asks:

@@ -21,8 +21,8 @@ from trajlake.schemas.events import (
 )
 from trajlake.schemas.state.budget import Budget, BudgetFold
 
-from .actions import Action, Actions, HashCall
-from .context import ContextList, Inline, Item
+from .actions import ACTION_TYPES, Actions, HashCall
+from .context import CONTEXT_TYPES, ContextList, Inline, Item
 from .rolled import NOTHING, LeftBehind
 
 if TYPE_CHECKING:
@@ -86,12 +86,16 @@ class View:
         self.applied = event.sequence_number
         self._unfolded.append(event)
         self.budget.apply(event)
-        if event.sequence_number in self._left.given_up:
+        left = self._left
+        if left is not NOTHING and event.sequence_number in left.given_up:
             self.actions.gave_up(event)
             return
-        self.actions.apply(event, known_only=event.sequence_number in self._left.covered)
-        self.context.apply(event, self._action_of(event))
-        if type(event.body) in _NOTED:
+        kind = event.type
+        if kind in ACTION_TYPES:
+            self.actions.apply(event, known_only=event.sequence_number in left.covered)
+        if kind in CONTEXT_TYPES:
+            self.context.apply(event, self.actions.by_id.get(event.body.action_id) if kind in _OUTCOMES else None)
+        if kind in _NOTED:
             self._note(event)
 
     def _note(self, event: Event) -> None:
@@ -114,12 +118,9 @@ class View:
         elif isinstance(body, PlanCommitted):
             self.plan_seq = event.sequence_number
 
-    def _action_of(self, event: Event) -> Action | None:
-        return self.actions.by_id.get(event.body.action_id) if event.type in _OUTCOMES else None
-
 
 _NOTED: Final = frozenset(
-    (VarSet, ConstraintAccepted, ConstraintWithdrawn, ContextBuilt, DriftDetected, GoalRevised, PlanCommitted)
+    "VarSet ConstraintAccepted ConstraintWithdrawn ContextBuilt DriftDetected GoalRevised PlanCommitted".split()
 )
 """What `_note` takes in: most events are none of these."""
 _OUTCOMES: Final = frozenset(("ToolResult", "ToolSettled"))

@@ -39,17 +39,15 @@ class HeldLease:
     """A lease under renewal. Safe from any thread. `token`, `lost` and the checks are all its owner needs."""
 
     def __init__(self, keeper: LeaseKeeper, lease: Lease) -> None:
+        self.token = lease.token
         self._keeper = keeper
+        self._env = keeper.env
         self._lease = lease
         self._lock = threading.Lock()
         self._pid = keeper.env.pid()
         self.renew_at_s = 0.0
         self.lost = False
         self.error: BaseException | None = None
-
-    @property
-    def token(self) -> int:
-        return self._lease.token
 
     @property
     def lease(self) -> Lease:
@@ -80,9 +78,10 @@ class HeldLease:
 
     def may_send(self, timeout_s: float) -> bool:
         """Whether the store's last answer gives leave to send at this moment. Cheap, no I/O; from any thread."""
-        lease = self._lease
-        return not self.lost and self._keeper.env.pid() == self._pid and may_dispatch(
-            held_until_s=lease.held_until_s, timeout_s=timeout_s, answered_at_s=lease.answered_at_s, now_s=self.now_s()
+        lease, env = self._lease, self._env
+        return not self.lost and env.pid() == self._pid and may_dispatch(
+            held_until_s=lease.held_until_s, timeout_s=timeout_s, answered_at_s=lease.answered_at_s,
+            now_s=env.boottime_us() / 1e6,
         )  # fmt: skip
 
     def permit_by_last_answer(self, timeout_s: float = 0.0) -> Permit | None:

@@ -39,7 +39,7 @@ class FileMailStore:
     def is_empty(self, tenant: str, trajectory_id: str) -> bool:
         """Whether `waiting` would find nothing: one look at a local folder, short enough for an event loop."""
         names = self._names(f"{self._folder}/{trajectory_key(tenant, trajectory_id).hex()}")
-        return not any(_is_item(name) for name in names)
+        return not names or not any(map(_is_item, names))
 
     def delete(self, item: MailItem) -> None:
         path = self._path(item)
