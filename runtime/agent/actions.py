@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal
+
+import msgspec
 
 from trajlake.schemas.envelope import Event
 from trajlake.schemas.events import (
@@ -27,8 +29,7 @@ from .decide import Approval
 Phase = Literal["proposed", "authorized", "open", "settled"]
 
 
-@dataclass(slots=True)
-class Action:
+class Action(msgspec.Struct, gc=False):
     """One action. `reply` is the reply that proposed it (None: the harness). `first_key` never changes again."""
 
     action_id: str

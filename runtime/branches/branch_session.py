@@ -8,7 +8,6 @@ order and identity hold among plain numbers. What is written names it as the for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -217,7 +216,7 @@ class BranchView(View):
             view.context.built = built - shift, [ref - shift for ref in refs]
         for action in before.actions.by_id.values():
             done = bool(action.outcome)
-            moved = replace(
+            moved = msgspec.structs.replace(
                 action, action_id=ancestor_action_id(action.action_id), approval=None,
                 reply=None if action.reply is None else action.reply - shift,
                 authorized_seq=action.authorized_seq if done else -1, intent=action.intent if done else None,

@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
+class Payload(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=False, gc=False
+):  # fmt: skip
     """Fields of one event type. An absent field has its default; unknown fields of a later minor are kept out.
+
+    The garbage collector does not look at them: a payload is a tree, and a long trajectory keeps thousands.
 
     `place` is set by importers only: where in the source the fact stands (`line 12`, or a JSON pointer).
     """
