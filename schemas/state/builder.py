@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar
 
-import msgspec
-
 from ..context import Build
 from ..events import ContextBuilt
 from .budget import BudgetFold
-from .records import Action, ContextState, ExecutionState, InForce, IntentState, State
+from .records import ContextState, ExecutionState, InForce, IntentState, State
 
 V = TypeVar("V")
 
@@ -120,10 +118,6 @@ class Builder:
         self.rolled_back, self.resumed = execution.rolled_back, execution.resumed
         self.refused, self.loss_accepted = execution.refused, execution.loss_accepted
         self.cancelled, self.ended = execution.cancelled, execution.ended
-
-    def change_action(self, action: Action, **fields: object) -> None:
-        """Replace fields of an action."""
-        self.actions[action.action_id] = msgspec.structs.replace(action, **fields)
 
     def frozen(self) -> State:
         """Return the state as it is now; the builder can go on."""

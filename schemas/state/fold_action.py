@@ -90,7 +90,7 @@ def authorized(builder: Builder, event: Event) -> None:
     body = event.body
     action = _action(builder, event)
     if action is not None:
-        builder.change_action(
+        builder.actions[body.action_id] = msgspec.structs.replace(
             action,
             authorized=event.sequence_number,
             decision=body.decision,
@@ -149,7 +149,7 @@ def tool_intent(builder: Builder, event: Event) -> None:
     if action is None:
         return
     at = event.sequence_number
-    builder.change_action(
+    builder.actions[body.action_id] = msgspec.structs.replace(
         action,
         tool=body.tool,
         step=body.step or action.step,
@@ -187,9 +187,9 @@ def tool_result(builder: Builder, event: Event) -> None:
     if action is None:
         return
     if action.outcome is not None:
-        builder.change_action(action, late=event.sequence_number)
+        builder.actions[body.action_id] = msgspec.structs.replace(action, late=event.sequence_number)
         return
-    builder.change_action(
+    builder.actions[body.action_id] = msgspec.structs.replace(
         action,
         outcome=event.sequence_number,
         outcome_kind="result",
@@ -204,7 +204,7 @@ def tool_settled(builder: Builder, event: Event) -> None:
     action = _action(builder, event)
     if action is None or action.outcome is not None:
         return
-    builder.change_action(
+    builder.actions[body.action_id] = msgspec.structs.replace(
         action,
         outcome=event.sequence_number,
         outcome_kind="settled",
@@ -224,9 +224,11 @@ def late_result(builder: Builder, event: Event) -> None:
     if action is None:
         return
     if action.intent is None or action.outcome is not None:
-        builder.change_action(action, late=event.sequence_number)
+        builder.actions[body.action_id] = msgspec.structs.replace(action, late=event.sequence_number)
         return
-    builder.change_action(action, outcome=event.sequence_number, outcome_kind="late", status="ok")
+    builder.actions[body.action_id] = msgspec.structs.replace(
+        action, outcome=event.sequence_number, outcome_kind="late", status="ok"
+    )
 
 
 def checkpoint_saved(builder: Builder, event: Event) -> None:
