@@ -233,7 +233,7 @@ class Env:
 
     def give_way(self) -> None:
         """Let the threads go first that wait for the interpreter now."""
-        time.sleep(0)
+        os.sched_yield()  # gives the interpreter up as sleep(0) does, without the timer's 50 us and more
 
     def boottime_us(self) -> int:
         """Return µs since boot, time asleep included."""
