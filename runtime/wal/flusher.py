@@ -110,8 +110,9 @@ class Flusher:
                 return False
             self._commit.hurry(append, now)
             batch = self._commit.take(now)
-            if not batch:
+            if not batch:  # a window is open: the flusher is to look when it closes
                 self._turn.release()
+                self._ring()
                 return False
             self._asleep = False  # nobody rings before the turn is given back
         try:

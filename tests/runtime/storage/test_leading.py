@@ -176,6 +176,14 @@ def test_threads_that_come_at_once_leave_it_to_the_flusher(env: WatchedDisk, wri
     assert writer._flusher.would_lead
 
 
+def test_who_waits_while_a_window_is_open_waits_no_longer_than_that(env: WatchedDisk) -> None:
+    writer = claimed(env, commit_delay_max_ms=2)
+    waiting = in_thread(lambda: lazily(writer, 0).wait())
+    waiting.join(SOON_S)
+    assert not waiting.is_alive(), "its event is no lazy one any more, and nobody had told the flusher"
+    finish(writer)
+
+
 def test_close_waits_for_the_thread_that_writes(env: WatchedDisk) -> None:
     writer = claimed(env)
     env.gate.clear()
