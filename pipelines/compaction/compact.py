@@ -36,6 +36,7 @@ from trajlake.pipelines.progress import Progress, no_progress
 
 BUCKETS_MAX: Final = 256
 WORTH_SHARING_BYTES: Final = 64 << 20
+REDUCED_AT_ONCE_BYTES: Final = 512 << 20
 """A bucket below this is not made only to give another worker something to do: each one makes files of its own."""
 
 
@@ -184,9 +185,11 @@ def _plan(
 def buckets_for(size: int, options: CompactOptions) -> int:
     """Return into how many buckets a run of `size` bytes goes: for workers a multiple of their number, where it pays.
 
-    Three buckets on two workers would leave one of them idle for the time of a whole bucket.
+    Three buckets on two workers would leave one of them idle for the time of a whole bucket. Workers of this host share
+    its memory: what they reduce at once is together not much more than one process does.
     """
-    fewest = max(1, -(-size // options.bucket_bytes))
+    bucket_bytes = min(options.bucket_bytes, max(WORTH_SHARING_BYTES, REDUCED_AT_ONCE_BYTES // options.workers_here))
+    fewest = max(1, -(-size // bucket_bytes))
     shared = -(-fewest // options.workers) * options.workers
     return min(BUCKETS_MAX, shared if size >= shared * WORTH_SHARING_BYTES else fewest)
 

@@ -51,6 +51,11 @@ class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
         asked = [_WORKERS.fullmatch(option) for option in self.beam_options]
         return next((max(1, int(match[1])) for match in asked if match), 1)
 
+    @property
+    def workers_here(self) -> int:
+        """How many of them are processes of this host."""
+        return self.workers if any(option.startswith("--direct_num_workers") for option in self.beam_options) else 1
+
 
 class RunReport(msgspec.Struct, kw_only=True):
     """What a run read, wrote and left. Names of segments are below landing.

@@ -64,7 +64,8 @@ def tree_pss_mib(pid: int) -> float:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 total += int(line.split()[1])
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        # Each thread has children of its own, and Beam starts workers from threads.
+        children = [child for one in Path(f"/proc/{pid}/task").glob("*/children") for child in one.read_text().split()]
     except (OSError, ValueError):
         return total / 1024
     return total / 1024 + sum(tree_pss_mib(int(child)) for child in children)

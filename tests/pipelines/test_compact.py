@@ -347,5 +347,7 @@ def test_workers_get_a_multiple_of_their_number_of_buckets_where_each_is_worth_i
 
     two, three = "--direct_num_workers=2", "--parallelism=3"
     assert [buckets(mib) for mib in (0, 384, 385, 1150)] == [1, 1, 2, 3]
-    assert [buckets(mib, two) for mib in (0, 127, 128, 385, 1150, 1 << 20)] == [1, 1, 2, 2, 4, BUCKETS_MAX]
+    assert [buckets(mib, two) for mib in (0, 127, 128, 385, 1150, 1 << 20)] == [1, 1, 2, 2, 6, BUCKETS_MAX]
     assert [buckets(mib, "--streaming", three) for mib in (191, 192, 1150, 1160)] == [1, 3, 3, 6]
+    eight = "--direct_num_workers=8"  # on this host, so that each reduces an eighth of what may be in memory at once
+    assert [buckets(mib, eight) for mib in (1024, 1536)] == [16, 24]
