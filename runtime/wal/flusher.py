@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..env import Env
 from .barrier_check import speed_warnings
-from .group_commit import Append, GroupCommit
+from .group_commit import WAITING, Append, GroupCommit
 from .journal_errors import JournalClosed, JournalError, JournalFailed, again
 from .segment_chain import SegmentChain
 from .stats import Stats
@@ -124,7 +124,7 @@ class Flusher:
             raise
         finally:
             self._give_back()
-        return True
+        return append.state != WAITING  # a batch has a limit, and takes what came first
 
     def _give_back(self) -> None:
         """Let the flusher's thread sleep on, or wake it for what came meanwhile."""

@@ -184,6 +184,20 @@ def test_who_waits_while_a_window_is_open_waits_no_longer_than_that(env: Watched
     finish(writer)
 
 
+def test_what_does_not_fit_into_the_batch_of_who_waits_is_waited_for_all_the_same(env: WatchedDisk) -> None:
+    writer = claimed(env, batch_events_max=1)
+    done: list[bool] = []
+
+    def agent() -> None:
+        first, second = lazily(writer, 0), lazily(writer, 1)
+        second.wait()
+        done.extend((first.done, second.done))
+
+    in_thread(agent).join(SOON_S)
+    assert done == [True, True]
+    finish(writer)
+
+
 def test_close_waits_for_the_thread_that_writes(env: WatchedDisk) -> None:
     writer = claimed(env)
     env.gate.clear()
