@@ -100,7 +100,7 @@ class Flusher:
         """Write what waits, `append` with it, in the calling thread; False: leave it to the flusher's thread.
 
         Only while that sleeps, and the last barrier had no more than one to wake: threads that come at once share more
-        barriers when none of them writes. `append` has ended on return of True, whatever its end.
+        barriers when none of them writes. On return of True `append` has ended; on False it may have.
         """
         if not self.would_lead or get_ident() == self._main_thread:
             return False

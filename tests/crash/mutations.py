@@ -63,6 +63,7 @@ MUTATIONS = [
     Mutation("the flusher writes in its turn only", "wal/flusher.py", "max(0.0, self._alarm - now))\n        self._turn.acquire()\n", "max(0.0, self._alarm - now))\n", tests=LEADING),
     Mutation("what came while a thread wrote is written next", "wal/flusher.py", "came = self._commit.due_at() is not None or self._seal_asked", "came = False", tests=LEADING),
     Mutation("a window that is open when a thread would write", "wal/flusher.py", "                self._turn.release()\n                self._ring()\n", "                self._turn.release()\n", tests=LEADING),
+    Mutation("events that did not fit into the batch of who waits", "wal/flusher.py", "return append.state != WAITING  #", "return True  #", tests=LEADING),
     Mutation("a close that came while a thread wrote", "wal/flusher.py", "if came or self._commit.closing or", "if came or", tests=LEADING),
     Mutation("the age of a segment that a waiting thread began", "wal/flusher.py", " or self._is_seal_due_before_alarm():", ":", tests=LEADING),
     Mutation("an error in a thread that writes ends the journal", "wal/flusher.py", "        except JournalError as error:\n            self._end(error)\n        except BaseException as error:\n            self._end(JournalFailed(f\"the thread", "        except JournalError as error:\n            pass\n        except BaseException as error:\n            (JournalFailed(f\"the thread", tests=LEADING),

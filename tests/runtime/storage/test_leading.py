@@ -185,11 +185,12 @@ def test_who_waits_while_a_window_is_open_waits_no_longer_than_that(env: Watched
 
 
 def test_what_does_not_fit_into_the_batch_of_who_waits_is_waited_for_all_the_same(env: WatchedDisk) -> None:
-    writer = claimed(env, batch_events_max=1)
+    writer = claimed(env)
     done: list[bool] = []
 
     def agent() -> None:
-        first, second = lazily(writer, 0), lazily(writer, 1)
+        large = [event_of("t", number, size=900_000) for number in range(2)]
+        first, second = (writer.append([event], info_of("t"), lazy=True) for event in large)
         second.wait()
         done.extend((first.done, second.done))
 
